@@ -147,8 +147,8 @@ def read_whole(path: Path | str) -> bytes:
         with ordinary_file(path) as file:
             return file.read(LARGEST)
     except (OSError, ValueError) as error:
-        words = refused(f"{path} cannot be read", error, "the path and its permissions")
-        raise MemlabError(words) from error
+        message = refused(f"{path} cannot be read", error, "the path and its permissions")
+        raise MemlabError(message) from error
 
 
 def read_end(path: Path, most: int) -> bytes:
@@ -223,8 +223,8 @@ def folder_held(folder: Path) -> Iterator[None]:
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
-        words = refused(f"{folder} cannot be opened", error, "the path and its permissions")
-        raise MemlabError(words) from error
+        message = refused(f"{folder} cannot be opened", error, "the path and its permissions")
+        raise MemlabError(message) from error
     try:
         with suppress(OSError):  # a file system without locks
             flock(descriptor, LOCK_EX)

@@ -33,12 +33,12 @@ class FileFormat(NamedTuple):
         """Return whether a file is of a newer format than this version knows."""
         return written.by > self.number
 
-    def check(self, what: str, written: Written, error: type[MemlabError]) -> None:
+    def check(self, document: str, written: Written, error: type[MemlabError]) -> None:
         """Raise `error` if this version cannot read the format of a file.
 
         Parameters
         ----------
-        what : str
+        document : str
             Description of the file, such as ``"this plan"``. The message begins with it.
         written : Written
             The version numbers of the file.
@@ -60,14 +60,14 @@ memlab that reads format 4
             supported = f"this memlab reads format {self.number}"
         if written.readable_from > self.number:
             raise error(
-                f"{what} was written by a newer memlab, in format {written.by}, which is readable "
-                f"from format {written.readable_from} on, and {supported}; nothing in it is lost: "
-                f"use a memlab that reads format {written.readable_from}"
+                f"{document} was written by a newer memlab, in format {written.by}, which is "
+                f"readable from format {written.readable_from} on, and {supported}; nothing in it "
+                f"is lost: use a memlab that reads format {written.readable_from}"
             )
         if written.by < self.oldest:
             raise error(
-                f"{what} was written by an older memlab, in format {written.by}, and {supported}; "
-                "nothing in it is lost: use the memlab that wrote it"
+                f"{document} was written by an older memlab, in format {written.by}, and "
+                f"{supported}; nothing in it is lost: use the memlab that wrote it"
             )
 
 

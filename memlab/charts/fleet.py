@@ -199,7 +199,7 @@ def plot_fleet_caps(sizes: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
             "color": colour,
             "marker": mark,
             "label": name,
-            "most": _MAX_DOTS // 8,
+            "max_dots": _MAX_DOTS // 8,
         }
         largest_dot = max(
             largest_dot, plot.draw_counted(points[is_of_kind], among=len(points), **dots)

@@ -117,12 +117,12 @@ def plot_growth(
 def _loaded_in_words(plot: parts.Plot, prunable_share: float | None) -> str:
     """Return a sentence on what a start loads; the share is None if all of it is prunable."""
     loaded = "all of them" if prunable_share is None else "both"
-    words = plot.loaded_or_recalled(
+    phrase = plot.loaded_or_recalled(
         f"An agent loads {loaded} at every start", "None is loaded: an agent looks them up"
     )
     if prunable_share is None or pd.isna(prunable_share):
-        return words
-    return f"{words}; {parts.share(prunable_share)} of that is prunable"
+        return phrase
+    return f"{phrase}; {parts.share(prunable_share)} of that is prunable"
 
 
 def _counts_in_words(
@@ -186,16 +186,16 @@ def plot_boot_context(
     True
     """
     totals = context[[c.MEMORIES, c.TOKENS]].sum()
-    shown = context[(context[c.MEMORIES] > 0) | (context[c.TOKENS] > 0)]
-    plot = parts.Plot(ax, context, height=0.8 * len(shown) + 1.5)
+    nonempty = context[(context[c.MEMORIES] > 0) | (context[c.TOKENS] > 0)]
+    plot = parts.Plot(ax, context, height=0.8 * len(nonempty) + 1.5)
     ax = plot.ax
     palette = plot.palette
-    if shown.empty:
+    if nonempty.empty:
         nothing = plot.loaded_or_recalled(
             "an agent would start with nothing", "there is nothing to recall"
         )
         return plot.empty("A start", f"No active memories: {nothing}")
-    for place, (name, row) in enumerate(shown.iterrows()):
+    for place, (name, row) in enumerate(nonempty.iterrows()):
         colour = palette.load_bearing if row[c.LOAD_BEARING] else palette.prunable
         for measure, offset, alpha in ((c.MEMORIES, -0.2, 1.0), (c.TOKENS, 0.2, 0.5)):
             if measure == c.MEMORIES and not row[c.MEMORIES]:
@@ -208,14 +208,14 @@ def plot_boot_context(
             if links is not None and str(name) in links:
                 bar.set_url(links[str(name)])
             plot.write(text, (portion, y), (5, 0), va="center", annotation_clip=False)
-    plot.name_rows(range(len(shown)), [_name_with_label(*part) for part in shown.iterrows()])
+    plot.name_rows(range(len(nonempty)), [_name_with_label(*part) for part in nonempty.iterrows()])
     _share_across(plot, plot.loaded_or_recalled("share of a start", "share of all of them"))
     plot.heading(
         f"{plot.loaded_or_recalled('An agent starts with', 'An agent recalls from')} "
         f"{counted(totals[c.MEMORIES], 'memories')} and {counted(totals[c.TOKENS], c.TOKENS)}",
         "Of each pair the upper bar counts memories, the lower one tokens",
     )
-    empty = [str(name) for name in context.index if name not in shown.index]
+    empty = [str(name) for name in context.index if name not in nonempty.index]
     empty_note = f"There are no {', no '.join(empty)}." if empty else ""
     return plot.footnote(empty_note, plot.token_note)
 
@@ -304,10 +304,12 @@ def _stack(
     protected = int(context.loc[context[c.LOAD_BEARING], measure].sum())
     prunable = int(context.loc[~context[c.LOAD_BEARING], measure].sum())
     height = 0.72
-    left = protected / total
-    (bar,) = ax.barh(place, left, height=height, color=palette.load_bearing)
+    prunable_from = protected / total
+    (bar,) = ax.barh(place, prunable_from, height=height, color=palette.load_bearing)
     plot.hover(bar, f"{protected:,} {measure} load-bearing")
-    (bar,) = ax.barh(place, prunable / total, left=left, height=height, color=palette.prunable)
+    (bar,) = ax.barh(
+        place, prunable / total, left=prunable_from, height=height, color=palette.prunable
+    )
     plot.hover(bar, f"{prunable:,} {measure} prunable")
     end = (protected + prunable) / total
     for text, colour, direction, va in (

@@ -277,7 +277,7 @@ def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     # leave room for a number on both sides, as a share of the axis
     margin = 0.3 if plot.is_narrow else 0.1
     factor = max(2.3, (high / low) ** (margin / (1 - 2 * margin)))
-    plot.log_axis(ax.xaxis, "keep_recent", (max(0.7, low / factor), high * factor), most=6)
+    plot.log_axis(ax.xaxis, "keep_recent", (max(0.7, low / factor), high * factor), max_ticks=6)
     for place, row in zip(places, backtest.itertuples(), strict=True):
         _dumbbell(plot, float(place), row)
     reached = int(measured["reached"].sum())
@@ -350,7 +350,7 @@ def plot_law(
     x_limits = (0.9 * max(sizes.min(), 1), 1.02 * sizes.max())
     y_limits = (max(0.8 * caps.min(), 0.8), 1.25 * caps.max())  # a cap below one is drawn at one
     plot.log_axis(ax.xaxis, "memories written", x_limits)
-    plot.log_axis(ax.yaxis, f"cap that serves {served} of {evidence}", y_limits, most=9)
+    plot.log_axis(ax.yaxis, f"cap that serves {served} of {evidence}", y_limits, max_ticks=9)
     for name, label, colour in (
         ("high", "safe: the upper limit", palette.safe),
         ("cap", "likely", palette.likely),

@@ -42,9 +42,11 @@ class HoverValues(NamedTuple):
 
 def reserve_areas(ax: Axes) -> None:
     """Add an invisible artist to `ax`, which the areas replace in the SVG."""
-    whole = Rectangle((0, 0), 1, 1, transform=ax.transAxes, facecolor="none", edgecolor="none")
-    whole.set(gid=_GID, zorder=_ABOVE_LINES, in_layout=False, label="_hover")
-    ax.add_artist(whole)
+    placeholder = Rectangle(
+        (0, 0), 1, 1, transform=ax.transAxes, facecolor="none", edgecolor="none"
+    )
+    placeholder.set(gid=_GID, zorder=_ABOVE_LINES, in_layout=False, label="_hover")
+    ax.add_artist(placeholder)
 
 
 def with_areas(svg: str, values: HoverValues | None) -> str:
@@ -70,19 +72,19 @@ def _areas(values: HoverValues) -> list[str]:
     across = np.asarray(in_units).astype(np.float64)
     on_axis = np.column_stack([across, np.full(len(across), ax.get_ylim()[0])])
     places = points * ax.transData.transform(on_axis)[:, 0]
-    shown = np.flatnonzero((left - 1 <= places) & (places <= right + 1))
-    shown = shown[np.argsort(places[shown], kind="stable")]
-    if not len(shown):
+    indexes = np.flatnonzero((left - 1 <= places) & (places <= right + 1))
+    indexes = indexes[np.argsort(places[indexes], kind="stable")]
+    if not len(indexes):
         return []
-    cells_from_right = (places[shown].max() - places[shown]) // AREA
+    cells_from_right = (places[indexes].max() - places[indexes]) // AREA
     is_last_of_cell = np.append(np.diff(cells_from_right) < 0, True)
-    shown = shown[is_last_of_cell]
-    centres = places[shown]
+    indexes = indexes[is_last_of_cell]
+    centres = places[indexes]
     edges = np.concatenate([[left], (centres[1:] + centres[:-1]) / 2, [right]])
     y = figure.get_figheight() * 72 - top
     down = top - bottom
     areas = []
-    for start, end, place in zip(edges, edges[1:], shown, strict=False):
+    for start, end, place in zip(edges, edges[1:], indexes, strict=False):
         width = end - start
         shape = f"M{start:.1f} {y:.1f}h{width:.1f}v{down:.1f}h-{width:.1f}z"
         title = escape(for_terminal(values.text(int(place))), quote=False)

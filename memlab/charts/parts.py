@@ -364,8 +364,10 @@ class Plot:
         side: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "ha": align}
         self.write(text, (x, 0), (across, 5 + 14 * row), colour=colour, bbox=self.on_paper, **side)
 
-    def draw_counted(self, points: Numbers, *, among: int, most: int = 600, **style: Any) -> int:
-        """Draw points as dots, and merge near ones so that there are at most `most` dots.
+    def draw_counted(
+        self, points: Numbers, *, among: int, max_dots: int = 600, **style: Any
+    ) -> int:
+        """Draw points as dots, and merge near ones so that there are at most `max_dots` dots.
 
         The area of a dot is proportional to the number of its points.
 
@@ -375,7 +377,7 @@ class Plot:
             The points, in data units.
         among : int
             Number of points in all calls for one chart, which decides the size of a dot.
-        most : int
+        max_dots : int
             Maximum number of dots.
         **style
             Keyword arguments of matplotlib.
@@ -389,7 +391,7 @@ class Plot:
         diameter = float(np.clip(40 / np.sqrt(among), *DOT))  # of a dot for one point
         pixels_per_point = self.figure.dpi / 72
         places = ax.transData.transform(points.reshape(-1, 2)) / pixels_per_point
-        centres, counts, cell_size = _merged(places, cell_size=diameter, most=most)
+        centres, counts, cell_size = _merged(places, cell_size=diameter, max_dots=max_dots)
         largest = LARGEST_DOT if cell_size == diameter else cell_size
         sizes = min(diameter, largest / np.sqrt(counts.max(initial=1))) * np.sqrt(counts)
         sizes = np.maximum(np.round(2 * sizes) / 2, 1.5)
@@ -454,24 +456,24 @@ class Plot:
         name: str = "",
         limits: tuple[float | None, float | None] = (None, None),
         *,
-        most: int = 7,
+        max_ticks: int = 7,
     ) -> None:
-        """Make `axis` logarithmic, with at most `most` round ticks."""
+        """Make `axis` logarithmic, with at most `max_ticks` round ticks."""
         if axis is self.ax.xaxis:
             self.ax.set(xscale="log", xlim=limits)
-            most = 3 if self.is_narrow else most
+            max_ticks = 3 if self.is_narrow else max_ticks
         else:
             self.ax.set(yscale="log", ylim=limits)
         low, high = sorted(axis.get_view_interval())
-        axis.set_major_locator(FixedLocator(_round_numbers(low, high, most)))
+        axis.set_major_locator(FixedLocator(_round_numbers(low, high, max_ticks)))
         axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
         self.name_axis(axis, name)
 
     def time_axis(self) -> None:
         """Give the x axis dates as ticks, in the shortest format that is unambiguous."""
-        few, many = (2, 5) if self.is_narrow else (4, 9)
-        locator = AutoDateLocator(minticks=few, maxticks=many)  # type: ignore[no-untyped-call]
+        min_ticks, max_ticks = (2, 5) if self.is_narrow else (4, 9)
+        locator = AutoDateLocator(minticks=min_ticks, maxticks=max_ticks)  # type: ignore[no-untyped-call]
         locator.intervald[MONTHLY] = [1, 2, 3, 6, 12]
         self.ax.xaxis.set_major_locator(locator)
         self.ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
@@ -498,15 +500,15 @@ def _legend_columns(key: Sequence[Artist], across: int) -> int:
     return max(1, across // max(widths))
 
 
-def _merged(places: Any, *, cell_size: float, most: int) -> tuple[Any, Any, float]:
-    """Merge the points in each cell of a grid. Cells grow until at most `most` contain points.
+def _merged(places: Any, *, cell_size: float, max_dots: int) -> tuple[Any, Any, float]:
+    """Merge the points in each cell of a grid. Cells grow until at most `max_dots` contain points.
 
     Return the centre of the points of each cell, their number, and the size of the cells.
     """
     while True:
         cells = np.floor(places / cell_size).astype(np.int64)
         _, cell, counts = np.unique(cells, axis=0, return_inverse=True, return_counts=True)
-        if len(counts) <= most:
+        if len(counts) <= max_dots:
             break
         cell_size *= 1.2
     centres = np.column_stack([np.bincount(cell, places[:, axis]) / counts for axis in (0, 1)])
@@ -671,8 +673,8 @@ def moments_in_words(times: npt.NDArray[np.datetime64]) -> Callable[[int], str]:
     return lambda place: f"{pd.Timestamp(times[place]):{form}}"
 
 
-def _round_numbers(low: float, high: float, most: int) -> Any:
-    """Return at most about `most` round numbers between two limits, for a logarithmic axis.
+def _round_numbers(low: float, high: float, max_count: int) -> Any:
+    """Return at most about `max_count` round numbers between two limits, for a logarithmic axis.
 
     They are 1, 2 and 5 times powers of ten; 1 and 3 times, or only powers, if these are too many.
     If fewer than two lie between the limits, the numbers are evenly spaced instead.
@@ -681,10 +683,11 @@ def _round_numbers(low: float, high: float, most: int) -> Any:
     for digits in ((1, 2, 5), (1, 3), (1,)):
         multiples = np.outer(powers, digits).ravel()
         ticks = multiples[(low <= multiples) & (multiples <= high)]
-        if len(ticks) <= most:
+        if len(ticks) <= max_count:
             break
     if len(ticks) < 2:
-        evenly_spaced: Any = MaxNLocator(nbins=max(3, most - 2), steps=STEPS).tick_values(low, high)
+        locator = MaxNLocator(nbins=max(3, max_count - 2), steps=STEPS)
+        evenly_spaced: Any = locator.tick_values(low, high)
         return evenly_spaced[(low <= evenly_spaced) & (evenly_spaced <= high)]
-    every = ceil(len(ticks) / most)  # powers of ten are too many: leave out some of them
+    every = ceil(len(ticks) / max_count)  # powers of ten are too many: leave out some of them
     return ticks[::every]

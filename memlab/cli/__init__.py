@@ -99,8 +99,8 @@ def _commands_with_kind(
     if not paths:
         return
     for name in error.names:
-        words = [name if argument in paths else argument for argument in arguments]
-        yield f"next: {command(*words)}"
+        new_arguments = [name if argument in paths else argument for argument in arguments]
+        yield f"next: {command(*new_arguments)}"
 
 
 def _is_path(argument: str, path: str) -> bool:

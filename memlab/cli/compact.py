@@ -312,10 +312,10 @@ def _costliest_not_kept(
     width = output.terminal_width() or options.WIDTH
     table = table_of(not_kept, most=options.LISTED_ROWS, width=width)
     table = table._replace(heading="the costliest that would go")
-    words = shlex.split(options_of(policy))
+    policy_options = shlex.split(options_of(policy))
     if log:
-        words += ["--log", str(log)]
-    list_all = command("rows", source.name, *words, "--where", NOT_KEPT, "--limit", 0)
+        policy_options += ["--log", str(log)]
+    list_all = command("rows", source.name, *policy_options, "--where", NOT_KEPT, "--limit", 0)
     restore_one = f"{command('restore', source.name)} DIGEST --id ID"
     return [
         TextPage("", [], [table]),

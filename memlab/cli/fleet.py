@@ -210,10 +210,10 @@ def job_options(*, keeps: bool = True, prints: bool = True) -> Callable[[Functio
 
     def add(function: Function) -> Function:
         @wraps(function)
-        def with_job(**given: Any) -> Any:
-            names = [field.name for field in fields(FleetOptions) if field.name in given]
-            job = FleetOptions(**{name: given.pop(name) for name in names})
-            return function(job=job, **given)
+        def with_job(**values: Any) -> Any:
+            names = [field.name for field in fields(FleetOptions) if field.name in values]
+            job = FleetOptions(**{name: values.pop(name) for name in names})
+            return function(job=job, **values)
 
         for option in reversed(options_to_add):
             with_job = option(with_job)
@@ -507,14 +507,14 @@ def apply_fleet(plan_file: Path, all_prunable: bool, job: FleetOptions) -> None:
         "apply", memlab.fleet.apply, plan_file, now=now_utc(), all_prunable=all_prunable
     )
     accepted = table[table["error"].isna()]
-    done = accepted[accepted["status"] == "applied"]
+    applied = accepted[accepted["status"] == "applied"]
     before = int(accepted["boot_before"].sum())
     after = int(accepted["boot_after"].sum())
     facts = [
-        ("deleted", f"{counted(int(done['deleted'].sum()))}, archived beside their stores"),
+        ("deleted", f"{counted(int(applied['deleted'].sum()))}, archived beside their stores"),
         ("at start", f"{before:,} -> {counted(after, 'tokens')}"),
     ]
-    applied_before = len(accepted) - len(done)
+    applied_before = len(accepted) - len(applied)
     if applied_before:
         facts.append(
             ("applied before", f"{counted(applied_before, 'stores')}; nothing is applied twice")

@@ -123,11 +123,11 @@ def as_given(text: str) -> str:
     Paths in a folder that the command line names in absolute form are unchanged.
     """
     context = click.get_current_context(silent=True)
-    words = () if context is None else context.meta.get(ARGUMENTS, ())
+    arguments = () if context is None else context.meta.get(ARGUMENTS, ())
     folder = str(Path.cwd())
-    if not words or folder == os.sep:
+    if not arguments or folder == os.sep:
         return text
-    absolute_parents = [str(Path(word).parent) for word in words if Path(word).is_absolute()]
+    absolute_parents = [str(Path(word).parent) for word in arguments if Path(word).is_absolute()]
 
     def relative(match: re.Match[str]) -> str:
         """Return the text that replaces the working folder at the beginning of a path."""
@@ -190,8 +190,8 @@ def _styled(page: str, *, is_page: bool = True) -> str:
                 continued = (" " * len(start[0]), colour)
         command = _COMMAND.fullmatch(line)
         if command:
-            before, words, remark = command.groups()
-            lines[number] = f"{before}{click.style(words, fg='cyan')}{remark}"
+            before, command_text, remark = command.groups()
+            lines[number] = f"{before}{click.style(command_text, fg='cyan')}{remark}"
         elif colour or is_title:
             is_bold = is_title or colour in {"green", "red"}
             lines[number] = click.style(line, fg=colour or None, bold=is_bold or None)

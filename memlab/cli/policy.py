@@ -206,10 +206,10 @@ def policy_from(entry: "PolicyEntry", texts: Mapping[str, str]) -> "memlab.Polic
     except PolicyError:
         raise
     except (ValueError, TypeError) as error:
-        name, _, words = str(error).partition("=")
+        name, _, explanation = str(error).partition("=")
         message = str(error)
         if ":" not in entry.name and name in entry.settings:
-            message = f"{entry.settings[name].option} {words}"
+            message = f"{entry.settings[name].option} {explanation}"
         raise click.UsageError(message) from error
 
 

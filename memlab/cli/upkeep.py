@@ -130,11 +130,11 @@ def _print_archived(store: Path, digest: str | None, search: str | None) -> None
         output.print_records(memories)
         return
     days = memories["restored_at"].astype("str").str[:10]
-    shown = memories.assign(restored_at=days, digest=memories["digest"].str[:12])
-    shown = shown[["memory_id", "title", "reason", "restored_at", "digest", "namespace"]]
-    shown = shown.dropna(axis=1, how="all").astype(object).fillna("–")
-    rows = list(shown.itertuples(index=False, name=None))
-    table = Table("", tuple(shown.columns), rows)
+    listed = memories.assign(restored_at=days, digest=memories["digest"].str[:12])
+    listed = listed[["memory_id", "title", "reason", "restored_at", "digest", "namespace"]]
+    listed = listed.dropna(axis=1, how="all").astype(object).fillna("–")
+    rows = list(listed.itertuples(index=False, name=None))
+    table = Table("", tuple(listed.columns), rows)
     page = TextPage(f"{counted(len(memories))} in the archive", [], [table])
     not_restored = memories.loc[memories["restored_at"].isna(), "digest"]
     if len(not_restored):
@@ -280,10 +280,10 @@ def init(store: Path, do_it: bool) -> None:
         content = {"file": file, "text": text, "left_out": left_out, "written": do_it}
         output.print_json(content)
         return
-    shown = store.parent / file.name
-    if shown.absolute() != file:
-        shown = file
-    output.print_lines(f"settings: {shown}", "")
+    file_as_given = store.parent / file.name
+    if file_as_given.absolute() != file:
+        file_as_given = file
+    output.print_lines(f"settings: {file_as_given}", "")
     output.print_unchanged(text.splitlines())
     size = command("size", store, "--save")
     if do_it:

@@ -481,10 +481,10 @@ class Activation(CappedPolicy):
     def __post_init__(self) -> None:
         super().__post_init__()
         if (self.max_items is None) == (self.max_tokens is None):
-            both = "" if self.max_items is None else ", not both"
+            alternative = "" if self.max_items is None else ", not both"
             raise ValueError(
-                f"give either max_items (--max-items) or max_tokens (--max-tokens){both}: how much "
-                "it may keep"
+                f"give either max_items (--max-items) or max_tokens (--max-tokens){alternative}: "
+                "how much it may keep"
             )
 
     @property

@@ -431,18 +431,18 @@ def _describe_settings(entry: PolicyEntry, names: Iterable[str]) -> str:
     return ", ".join(texts) or "no settings"
 
 
-def policy_of(entry: PolicyEntry, given: Mapping[str, Any]) -> Policy:
+def policy_of(entry: PolicyEntry, settings: Mapping[str, Any]) -> Policy:
     """Return a policy with the given settings, whose values may be texts."""
-    check_known(given, [entry])
+    check_known(settings, [entry])
     missing = [
         name
         for name, setting in entry.settings.items()
-        if setting.default is REQUIRED and name not in given
+        if setting.default is REQUIRED and name not in settings
     ]
     if missing:
         raise PolicyError(f"the policy {entry.name!r} needs {_describe_settings(entry, missing)}")
     values = {}
-    for name, value in given.items():
+    for name, value in settings.items():
         setting = entry.settings[name]
         values[name] = setting.parsed(value) if isinstance(value, str) else setting.checked(value)
     return entry.make(**values)
@@ -496,15 +496,15 @@ def options_of(policy: Policy) -> str:
     if as_named is None:
         return ""
     has_name = as_named.name in NAMED
-    words = ["--policy", as_named.name if has_name else policy.address]
+    options = ["--policy", as_named.name if has_name else policy.address]
     for name, value in as_named.changed.items():
         toml_value = _as_toml(value)
         text = ",".join(map(str, toml_value)) if isinstance(toml_value, list) else str(toml_value)
         if has_name:
-            words += [as_named.settings[name].option, text]
+            options += [as_named.settings[name].option, text]
         else:
-            words += ["--set", f"{name}={text}"]
-    return in_shell(*words)
+            options += ["--set", f"{name}={text}"]
+    return in_shell(*options)
 
 
 class _NamedPolicy(NamedTuple):

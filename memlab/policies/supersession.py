@@ -89,11 +89,11 @@ def supersedable(
     ends = [chain[-1] for chain in chains]
     result[col.SUPERSEDED_BY] = rows[col.MEMORY_ID].to_numpy()[ends]
     result[col.REASON] = [successor.reason for successor in successor_of.values()]
-    why = []
+    evidence = []
     for successor, chain in zip(successor_of.values(), chains, strict=True):
         chain_note = f", one of {len(chain) + 1} in a chain" if len(chain) > 1 else ""
-        why.append(successor.why + chain_note)
-    result[WHY] = why
+        evidence.append(successor.why + chain_note)
+    result[WHY] = evidence
     result = result.sort_values(col.TOKENS, ascending=False, kind="stable")
     text_columns = dict.fromkeys((col.SUPERSEDED_BY, col.REASON, WHY), "str")
     return result.astype(text_columns).reset_index(drop=True)
@@ -107,8 +107,8 @@ def _repeated(load_bearing: pd.DataFrame, policy: NearDuplicate) -> Iterator[Suc
         for older, newer, similarity in zip(
             pairs.index, pairs["replaced_by"], pairs["similarity"], strict=True
         ):
-            why = f"similarity {similarity:.2f}"
-            yield Successor(int(older), int(row_of[newer]), REPEATED, why)
+            evidence = f"similarity {similarity:.2f}"
+            yield Successor(int(older), int(row_of[newer]), REPEATED, evidence)
 
 
 def _by_references(
@@ -151,8 +151,8 @@ def _passed_on(rows: pd.DataFrame, refers_to: dict[int, list[int]]) -> Iterator[
     for row, load_bearing_targets in refers_to.items():
         targets = [row_of_id.get(memory_id, -1) for memory_id in named_ids[row]]
         if load_bearing_targets and min(targets) > row:
-            why = f"{counted(len(targets), 'references')}, each to a newer one"
-            yield Successor(row, max(load_bearing_targets), PASSED_ON, why)
+            evidence = f"{counted(len(targets), 'references')}, each to a newer one"
+            yield Successor(row, max(load_bearing_targets), PASSED_ON, evidence)
 
 
 def _overtaken(
@@ -171,11 +171,11 @@ def _overtaken(
         count = int((targets_since == positions[newer]).sum())
         if not count:
             continue
-        why = f"{counted(count, 'references')} since, to the newer one alone"
+        evidence = f"{counted(count, 'references')} since, to the newer one alone"
         for older in refers_to[newer]:
             is_of_kind = kinds[older] == kinds[newer]
             if older < newer and is_of_kind and positions[older] not in targets_since:
-                yield Successor(older, newer, OVERTAKEN, why)
+                yield Successor(older, newer, OVERTAKEN, evidence)
 
 
 def _chain(successor_of: dict[int, Successor], row: int) -> list[int]:

@@ -275,8 +275,8 @@ class Comparison(DisplayMixin):
         tokens = self.table["floor_tokens"].iloc[0]
         floor = f"{counted(memories, 'load-bearing memories')}, {counted(tokens, 'tokens')}"
         if self.fitting.empty:
-            least = f"the least is {self.table['boot_tokens_p95'].min():,.0f}"
-            title = f"nothing that was tried stays within {self.token_budget:,} tokens: {least}"
+            smallest = f"the least is {self.table['boot_tokens_p95'].min():,.0f}"
+            title = f"nothing that was tried stays within {self.token_budget:,} tokens: {smallest}"
             return TextPage(title, [("floor", floor)])
         references_text = f"{self.references:,}" if self.references else "none"
         if self.references < FEW_REFERENCES:
@@ -305,11 +305,11 @@ class Comparison(DisplayMixin):
         by_rule = bool((self.fitting["rule"] != "").any())
         last_title = "over newest" if by_rule else "only here"
         header = ("policy", "served", "at best", "tokens", "95%", removed_title, last_title)
-        shown, remark = self._rows_to_show(by_rule=by_rule)
+        shown_rows, remark = self._rows_to_show(by_rule=by_rule)
         if by_rule:
-            tables = self._tables_by_cost(header, shown)
+            tables = self._tables_by_cost(header, shown_rows)
         else:
-            rows = [self._cells(label, row, by_rule=False) for label, row in shown.iterrows()]
+            rows = [self._cells(label, row, by_rule=False) for label, row in shown_rows.iterrows()]
             tables = [Table("", header, rows, remark, whole=True)]
         legend = self._legend(header)
         if legend:
@@ -332,15 +332,15 @@ class Comparison(DisplayMixin):
             compared += ["offline_optimum", "boot_tokens_mean", "boot_tokens_p95", "deleted"]
         label = deleting.index.str.removesuffix(RETIRED)
         is_repeated = deleting.assign(label=label).duplicated(["label", *compared])
-        shown = deleting[~is_repeated]
+        shown_rows = deleting[~is_repeated]
         left_out = {
             "with nothing to delete": len(rows) - len(deleting),
-            "with nothing gained by retiring": len(deleting) - len(shown),
+            "with nothing gained by retiring": len(deleting) - len(shown_rows),
         }
         remarks = [
             f"{counted(count, 'lines')} {reason}" for reason, count in left_out.items() if count
         ]
-        return shown, f"left out: {', '.join(remarks)}" if remarks else ""
+        return shown_rows, f"left out: {', '.join(remarks)}" if remarks else ""
 
     def _legend(self, header: tuple[str, ...]) -> list[tuple[str, str]]:
         """Return the entries of the legend that apply."""
@@ -368,15 +368,15 @@ class Comparison(DisplayMixin):
             legend.append((name, entry))
         return legend
 
-    def _tables_by_cost(self, header: tuple[str, ...], shown: pd.DataFrame) -> list[Table]:
+    def _tables_by_cost(self, header: tuple[str, ...], shown_rows: pd.DataFrame) -> list[Table]:
         """Return a table for each cost group, and one for the other rows."""
         tables = []
-        for _, group in shown[shown["cost_group"].notna()].groupby("cost_group"):
+        for _, group in shown_rows[shown_rows["cost_group"].notna()].groupby("cost_group"):
             cost = f"{group['boot_tokens_mean'].iloc[0]:,.0f} tokens"
             rows = [self._cells(label, row, by_rule=True) for label, row in group.iterrows()]
             place = "of memories to search" if self.searched else "at start"
             tables.append(Table(f"In {cost} {place}", header, rows, whole=True))
-        others = shown[shown["cost_group"].isna()]
+        others = shown_rows[shown_rows["cost_group"].isna()]
         rows = [self._cells(label, row, by_rule=True) for label, row in others.iterrows()]
         tables.append(Table("By default, and without any rule", header, rows, whole=True))
         return tables

@@ -472,27 +472,30 @@ class MemoryBrowser(DisplayMixin):
 
     def _caption(self) -> str:
         """Return the caption of a grid that does not hold all memories."""
-        shown = len(self._shown_rows)
-        if shown <= MAX_GRID_ROWS:
+        shown_count = len(self._shown_rows)
+        if shown_count <= MAX_GRID_ROWS:
             return ""
-        return f"the newest {MAX_GRID_ROWS:,} of {counted(shown)}: narrow the range to see others"
+        return (
+            f"the newest {MAX_GRID_ROWS:,} of {counted(shown_count)}: narrow the range to see "
+            "others"
+        )
 
     def _shown_in_words(self) -> str:
         """Return the number of memories in the grid, and how they were filtered."""
         tokens = counted(int(self.shown[c.TOKENS].sum()), "tokens")
         deleted = int(self._is_deleted.sum())
         present = counted(len(self.memories) - deleted)
-        words = f"{len(self._shown_rows):,} of {present}, {tokens}"
+        summary = f"{len(self._shown_rows):,} of {present}, {tokens}"
         if deleted:
-            words += f"; {deleted:,} deleted here"
+            summary += f"; {deleted:,} deleted here"
         if not self._is_whole_period:
             first_step, last_step = self.period.limits
             first_day = self._first_days[first_step]
             last_day = self._day_after(last_step) - _DAY
-            words += f"; written {first_day} to {last_day}"
+            summary += f"; written {first_day} to {last_day}"
         if self._chosen_groups:
-            words += f"; {', '.join(sorted(self._chosen_groups))}"
-        return words
+            summary += f"; {', '.join(sorted(self._chosen_groups))}"
+        return summary
 
     def _selected_in_words(self) -> str:
         """Return the number of selected memories, and their tokens, reads and references."""

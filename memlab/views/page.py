@@ -499,14 +499,14 @@ def _effect(effect: TextPage) -> Section:
 def _track_record(findings: Findings) -> Section:
     """Return the section on how the number was found, with the backtest."""
     advice = findings.advice
-    words = [sentence(rule) for rule in (advice.rule, *advice.would_change)]
+    sentences = [sentence(rule) for rule in (advice.rule, *advice.would_change)]
     if findings.backtest is not None and findings.backtest["needed"].notna().any():
-        words.append(
+        sentences.append(
             "At each of these moments a cap is chosen from the history before it, and measured on "
             "the next fifth of the history. The needed cap is the smallest that would have met the "
             "target there; it is known only afterwards."
         )
-    return Section("record", "How the number was found, and how such numbers did", words)
+    return Section("record", "How the number was found, and how such numbers did", sentences)
 
 
 def _usage(findings: Findings) -> Section:
@@ -524,10 +524,12 @@ def _growth(findings: Findings) -> Section:
         if value and name not in names_in_chart:
             facts.append((name, value))
     tables = [Table("", (), facts, whole=True)] if facts else []
-    words = []
+    sentences = []
     if len(findings.evidence.past) > len(findings.present):
-        words.append("The chart includes the memories that memlab deleted: the archive holds them.")
-    return Section("grown", "How it grew", words, tables)
+        sentences.append(
+            "The chart includes the memories that memlab deleted: the archive holds them."
+        )
+    return Section("grown", "How it grew", sentences, tables)
 
 
 def _memories(findings: Findings) -> Section:
@@ -545,8 +547,8 @@ def _memories(findings: Findings) -> Section:
     title = findings.loaded_or_recalled(
         "The memories that a start loads", "The memories to recall from"
     )
-    words = "One list for each part. The bars of the chart above link to the lists."
-    return Section("memories", title, [words], lists=lists)
+    explanation = "One list for each part. The bars of the chart above link to the lists."
+    return Section("memories", title, [explanation], lists=lists)
 
 
 def _list_of_part(part: str, members: pd.DataFrame, total: int, *, store: str) -> Table:
@@ -616,22 +618,22 @@ def _loaded(findings: Findings) -> Section:
         title = "The costliest load-bearing memories"
         header = ("memory", *costliest.header[1:])
         tables = [costliest._replace(heading=title, header=header, remark=remark)]
-    words = (
+    explanation = (
         "Decisions, skills and rejected paths are load-bearing: they are never deleted, and no cap "
         "goes below them. The other episodes are prunable."
     )
     title = findings.loaded_or_recalled(
         "What an agent loads at every start", "What an agent recalls from"
     )
-    return Section("loaded", title, [words], tables)
+    return Section("loaded", title, [explanation], tables)
 
 
 def _index_cut(findings: Findings, cut: CutLosses) -> Section:
     """Return the section on the memories whose lines of the index are not loaded."""
     sheet = cut.sheet()
-    words = []
+    sentences = []
     if not cut.reads:
-        words.append(
+        sentences.append(
             "Transcripts record which memories are read. memlab harvest with this folder writes a "
             "log of them, and --log LOG shows here what the cut loses."
         )
@@ -639,13 +641,13 @@ def _index_cut(findings: Findings, cut: CutLosses) -> Section:
         remaining = cut.named - findings.effect.deleted.memories
         lines_loaded = cut.files[TODAY]
         fitting = "all" if remaining <= lines_loaded else f"{lines_loaded:,}"
-        words.append(
+        sentences.append(
             f"keep_recent = {findings.effect.keep_recent:,} leaves {remaining:,} of them; "
             f"{fitting} fit."
         )
     facts = Table("", (), sheet.facts if cut.reads else sheet.facts[:1], whole=True)
     title = _capitalised(sheet.title.rstrip("."))
-    return Section("cut", title, words, [facts, *sheet.tables])
+    return Section("cut", title, sentences, [facts, *sheet.tables])
 
 
 def _references(findings: Findings) -> Section:
@@ -656,24 +658,24 @@ def _references(findings: Findings) -> Section:
         "A reference is a later need for an earlier memory. The store contains references; an "
         "access log adds reads."
     )
-    words = [definition]
+    sentences = [definition]
     counts = list(counted_in_words(evidence.counts))
     if counts:
         tables.append(Table("", ("reference", "how it shows", "how many"), counts, whole=True))
     else:
-        words.append("This store contains none, so the numbers below are from other projects.")
+        sentences.append("This store contains none, so the numbers below are from other projects.")
     not_counted = list(not_counted_in_words(evidence.counts))
     if not_counted:
         tables.append(Table("Not counted as a later need", ("mention", "how many"), not_counted))
     if evidence.log is not None:
-        words.append(f"Reads come from {findings.log_name}.")
-        words += describe_log(evidence.log, evidence.past)
+        sentences.append(f"Reads come from {findings.log_name}.")
+        sentences += describe_log(evidence.log, evidence.past)
     if counts:
-        words.append(
+        sentences.append(
             "The age rank of a memory is the number of prunable memories that a cap must keep to "
             "keep this one: the newest has rank 1. A cap serves references up to its own age rank."
         )
-    return Section("references", "What was needed again", words, tables)
+    return Section("references", "What was needed again", sentences, tables)
 
 
 def _served(findings: Findings) -> Section:
@@ -687,10 +689,10 @@ def _served(findings: Findings) -> Section:
             f"shows the tokens that 95 of 100 {starts} did not exceed, the other the tokens over "
             "time."
         )
-    words = (
+    explanation = (
         f"The estimates are valid until {advice.until:,} episodes are written. "
         f"{sentence(advice.evidence)} {assumption} The table is about {starts} today."
     )
     tables = [*findings.sheet().tables]
     title = "What each cap serves and costs"
-    return Section("served", title, [words], tables, is_folded=True)
+    return Section("served", title, [explanation], tables, is_folded=True)

@@ -202,8 +202,8 @@ class SizingPanel:
         """
         if not self.command_line:
             return f"<p>{html.escape(self.no_command_reason)}</p>"
-        words = html.escape(self.command_line).split(" ")
-        spans = [f"<span>{word}</span>" if word.startswith("-") else word for word in words]
+        parts = html.escape(self.command_line).split(" ")
+        spans = [f"<span>{word}</span>" if word.startswith("-") else word for word in parts]
         return f"<pre>{' '.join(spans)}</pre>"
 
     def _advice_in_html(self) -> str:
@@ -258,7 +258,7 @@ class SizingPanel:
         """Put the widgets into one: two rows of controls, a row of output, and the list."""
         widgets = import_extra("ipywidgets", extra="lab")
         buttons = widgets.HBox([self.copy, self.save])
-        words = widgets.VBox(
+        texts = widgets.VBox(
             [self.numbers, self.recommendation, self.command, buttons, self.saved],
             layout=widgets.Layout(flex="1 1 20em", min_width="0", padding="0 0 0 1em"),
         )
@@ -268,7 +268,7 @@ class SizingPanel:
             [
                 widgets.HBox([self.slider, self.keep_recent, self.use_recommended], layout=row),
                 widgets.HBox([self.target, self.token_budget], layout=row),
-                widgets.HBox([self.curve_picture, words, self.trade_off_picture], layout=from_top),
+                widgets.HBox([self.curve_picture, texts, self.trade_off_picture], layout=from_top),
                 self.deleted_memories,
             ]
         )

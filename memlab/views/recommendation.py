@@ -367,14 +367,14 @@ class Recommendation(DisplayMixin):
         present = present_rows(self.evidence.past)
         created_at = present[c.CREATED_AT].to_numpy("datetime64[us]")
         dates = FutureDates.of(created_at, self.evidence.now)
-        words = dates.in_words(present[c.MEMORY_ID].tolist())
-        if not words:
+        summary = dates.in_words(present[c.MEMORY_ID].tolist())
+        if not summary:
             return ""
         if not dates.is_wrong_clock:
-            words += "; the days kept leave them out"
+            summary += "; the days kept leave them out"
         if self.evidence.source is None:
-            return words
-        return f"{words}; {command('doctor', self.evidence.name)} says what to do"
+            return summary
+        return f"{summary}; {command('doctor', self.evidence.name)} says what to do"
 
     def _reference_facts(self) -> Iterator[tuple[str, str]]:
         """Yield the facts about references: those counted, those not counted, and mentions."""
@@ -390,15 +390,15 @@ class Recommendation(DisplayMixin):
         """Return the number of lines of the log, and how many of them are used as reads."""
         counts = self.evidence.counts
         needs = int(counts[COUNTED].get("log", 0))
-        words = f"{counted(len(log), 'lines')} in the log, {needs:,} of them later needs"
+        summary = f"{counted(len(log), 'lines')} in the log, {needs:,} of them later needs"
         if self.usage is None or not self.usage.reads:
-            return words
+            return summary
         # A memory that is read several times a day counts once.
         daily_reads = self.usage.reads
         if daily_reads == 1:
-            return f"{words}; 1 is left if each memory counts once a day: compares age with use"
+            return f"{summary}; 1 is left if each memory counts once a day: compares age with use"
         return (
-            f"{words}; {daily_reads:,} are left if each memory counts once a day: "
+            f"{summary}; {daily_reads:,} are left if each memory counts once a day: "
             "compare age with use"
         )
 
@@ -430,9 +430,9 @@ class Recommendation(DisplayMixin):
         present = present_rows(self.evidence.past)
         if source is None or source.index is None:
             return
-        words = cut_in_words(present)
-        if words:
-            yield "index", words
+        summary = cut_in_words(present)
+        if summary:
+            yield "index", summary
 
 
 def size(  # noqa: PLR0913 - each parameter is a separate option

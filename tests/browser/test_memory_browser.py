@@ -130,7 +130,7 @@ def test_selected_rows_show_their_text_and_a_plan(
     expect(all_shown.locator("pre").first).to_have_text(body[newest["memory_id"]])
     all_shown.get_by_role("button", name="Plan their deletion").click()
     plan = all_shown.locator("pre").last
-    expect(plan).to_contain_text("deletes       1 of 480 memories")
+    expect(plan).to_contain_text("Deletes 1 of 480 memories")
     expect(plan).to_contain_text("memlab.restore(receipt)")
     page.set_viewport_size({"width": 1360, "height": 2400})
     for theme in ("JupyterLab Light", "JupyterLab Dark"):

@@ -289,7 +289,7 @@ def test_load_bearing_selection_cannot_be_deleted(own: MemoryBrowser) -> None:
 def test_mixed_selection_names_what_stays(own: MemoryBrowser) -> None:
     own.select([*own.ids, "d1"])
     own.plan_button.click()
-    assert "deletes       2 of 10 memories" in own.planned.value
+    assert "Deletes 2 of 10 memories" in own.planned.value
     assert "--supersede d1=NEWER" in own.planned.value
     assert is_offered(own.delete_button)
 

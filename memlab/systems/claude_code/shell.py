@@ -320,17 +320,17 @@ def _options_and_others(valued: str, words: Sequence[_Word]) -> tuple[list[str],
     """Return the options and the other words; the letters in `valued` take a value."""
     options: list[str] = []
     others: list[_Word] = []
-    rest = iter(words)
-    for word in rest:
+    remaining = iter(words)
+    for word in remaining:
         if word.text == "--":
-            others += rest
+            others += remaining
         elif not word.text.startswith("-") or word.text == "-":
             others.append(word)
         else:
             option, takes_next = _option(valued, word.text)
             options.append(option)
             if takes_next:
-                next(rest, None)
+                next(remaining, None)
     return options, others
 
 
