@@ -1,4 +1,4 @@
-"""Harvest: the reads that an agent's system recorded, gathered into an access log."""
+"""Harvest: append the reads that an agent's system recorded to an access log."""
 
 import os
 from collections import Counter
@@ -222,15 +222,16 @@ def harvest(
     for existing in (path, apart_path):
         if os.path.lexists(existing):
             AccessLog(existing).close()  # raise an error before minutes of reading
-    logged_uses = _known(path)
-    uses_apart = _known(apart_path)
+    logged_uses = _uses_in(path)
+    uses_apart = _uses_in(apart_path)
     harvested = system.way.find(replace(request, recorded={**logged_uses, **uses_apart}))
     harvested.reads.sort(key=lambda read: read.at)
     logged = {read.id for read in logged_uses.values() if read.kind == READ}
     new = [
         read for read in harvested.reads if read.id not in logged_uses and read.id not in uses_apart
     ]
-    # reads in the log that were found to be no later need: their last line in the log says so
+    # These reads are in the log and turned out to be no later need. The log gets a second line
+    # with their kind, and the last line of an id counts.
     reclassified = [read for read in harvested.apart if read.id in logged]
     new_apart = [read for read in harvested.apart if read.id not in uses_apart]
     writes = [write for write in harvested.writes if write.id not in uses_apart]
@@ -313,7 +314,7 @@ def default_log(source: str) -> Path:
     return old_log if old_log.exists() else path.with_name(f"{path.name}{LOG_SUFFIX}")
 
 
-def _known(path: Path) -> dict[str, Read]:
+def _uses_in(path: Path) -> dict[str, Read]:
     """Return every use in a log by its id; the last line of an id counts."""
     lines = reads.LogLines()
     for part in log_parts(path):

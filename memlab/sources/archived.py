@@ -95,19 +95,19 @@ def archive_meant(location: SourceLike, digest: str = "") -> FolderArchive | Non
 def archives_of(path: Path, scheme: str = "") -> list[FolderArchive]:
     """Return the archives of a folder, and of the stores of any kind that are in it."""
     known = kinds() if scheme in schemes() else all_kinds()
-    classes = {
-        name: scheme_of_archive
-        for name, scheme_of_archive in known.items()
-        if issubclass(scheme_of_archive, FolderSource)
+    folder_classes = {
+        name: source_class
+        for name, source_class in known.items()
+        if issubclass(source_class, FolderSource)
     }
     store_paths = {
-        name: Path(scheme_of_archive(str(path)).path)
-        for name, scheme_of_archive in classes.items()
+        name: Path(source_class(str(path)).path)
+        for name, source_class in folder_classes.items()
         if scheme in ("", name)
     }
     archives: list[FolderArchive] = []
     for folder in dict.fromkeys(map(realpath, (path, *store_paths.values()))):
-        for archive, scheme_of_archive in archives_beside(Path(folder), list(classes)):
+        for archive, scheme_of_archive in archives_beside(Path(folder), list(folder_classes)):
             # The path that the kind uses for the same folder, such as a link to it.
             path_of_kind = store_paths.get(scheme_of_archive, path)
             is_same = realpath(path_of_kind) == folder

@@ -540,9 +540,11 @@ def require(
     MemlabError
         If the source does not have the capability. The message names the alternative.
     """
-    found: Supersession | StartIndex | Intake | StoreMaking | None = getattr(source, capability)
-    if found is not None:
-        return found
+    implementation: Supersession | StartIndex | Intake | StoreMaking | None = getattr(
+        source, capability
+    )
+    if implementation is not None:
+        return implementation
     if capability == "index":
         raise errors.MemlabError(
             f"{source.name} has no index that a start loads; name a folder of Claude Code's memory"

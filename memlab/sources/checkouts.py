@@ -14,29 +14,31 @@ from typing import Final
 
 from memlab.files import ordinary_file
 
-_LARGEST: Final = 2**20
+_MAX_FILE_SIZE: Final = 2**20
 """Maximum size in bytes of a file of git that is read."""
-_MOST_WORKTREES: Final = 1_000
+_MAX_WORKTREES: Final = 1_000
 """Maximum number of worktrees of a repository that are looked at."""
 
 _SECTION: Final = re.compile(r'\s*\[\s*([\w.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]')
 _URL: Final = re.compile(r"\s*url\s*=\s*(?P<value>.*)", re.IGNORECASE)
 _COMMENT: Final = re.compile(r"\s+[#;].*$")
 _WITH_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://(?P<rest>.*)", re.IGNORECASE)
-_SHORT: Final = re.compile(r"(?:[^@/\s]+@)?(?P<host>\[[^\]]+\]|[^:/\s]+):(?P<path>[^/].*|/.+)")
-"""The short form of an address, such as ``git@example.org:team/app.git``."""
+_SCP_ADDRESS: Final = re.compile(
+    r"(?:[^@/\s]+@)?(?P<host>\[[^\]]+\]|[^:/\s]+):(?P<path>[^/].*|/.+)"
+)
+"""The scp-like form of an address, such as ``git@example.org:team/app.git``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
-    """A place in a working tree of git.
+    """A folder in a working tree of git.
 
     Attributes
     ----------
     root, repository : Path
         The root of the working tree, and the folder of the repository, which all worktrees share.
     below : str
-        The path of the place below the root; empty for the root itself.
+        The path of the folder below the root; empty for the root itself.
     remote : str
         The address of the remote ``origin``, or of the only one, without user, password and
         scheme; empty for none.
@@ -66,7 +68,7 @@ class Project:
     real_path : str
         The path with its symbolic links resolved; empty if the project is missing or unknown.
     checkout : Checkout or None
-        The git checkout that it is; None for no checkout.
+        The git checkout that contains the path; None if there is none.
     """
 
     path: str
@@ -86,7 +88,7 @@ class Project:
 
 
 def checkout_of(place: Path) -> Checkout | None:
-    """Return the git checkout that a folder lies in; None for no checkout or one not readable."""
+    """Return the git checkout that a folder lies in; None if none is readable."""
     for root in (place, *place.parents):
         if not os.path.lexists(root / ".git"):
             continue
@@ -106,7 +108,7 @@ def checkout_of(place: Path) -> Checkout | None:
 def worktrees_of(repository: Path) -> Iterator[Path]:
     """Yield the roots of the worktrees that a repository records; they need not exist any more."""
     try:
-        names = sorted(os.listdir(repository / "worktrees"))[:_MOST_WORKTREES]  # noqa: PTH208 - names alone
+        names = sorted(os.listdir(repository / "worktrees"))[:_MAX_WORKTREES]  # noqa: PTH208 - names alone
     except OSError:
         return
     for name in names:
@@ -132,8 +134,8 @@ def _repository_of(git: Path) -> Path | None:
 
 def _text_in(path: Path) -> str:
     """Return the text of a regular file; empty if it cannot be read or is too large."""
-    with suppress(OSError, ValueError), ordinary_file(path, most=_LARGEST) as file:
-        return file.read(_LARGEST).decode(errors="replace")
+    with suppress(OSError, ValueError), ordinary_file(path, most=_MAX_FILE_SIZE) as file:
+        return file.read(_MAX_FILE_SIZE).decode(errors="replace")
     return ""
 
 
@@ -188,9 +190,9 @@ def normal_address(address: str, root: Path) -> str:
     if match is not None:
         host, slash, path = match["rest"].partition("/")
         return f"{host.rpartition('@')[2].lower()}{slash}{_without_ending(path)}"
-    short = _SHORT.fullmatch(address)
-    if short is not None:
-        return f"{short['host'].lower()}/{_without_ending(short['path'].lstrip('/'))}"
+    scp_address = _SCP_ADDRESS.fullmatch(address)
+    if scp_address is not None:
+        return f"{scp_address['host'].lower()}/{_without_ending(scp_address['path'].lstrip('/'))}"
     return _without_ending(os.path.normpath(root / address))
 
 

@@ -103,4 +103,5 @@ def fault_of_record(adapter: type) -> str:
 
 
 def _module_file(adapter: type) -> Path:
+    """Return the path of the module that defines an adapter."""
     return Path(inspect.getfile(adapter))

@@ -18,8 +18,8 @@ from memlab.store.archive.location import archive_path
 from memlab.store.records import encoded, with_place, without_place
 from memlab.store.shapes import anything, fields, integer, text
 
-_LONGEST_LINE: Final = 2**24
-"""Maximum number of bytes of a first line that is looked at."""
+_MAX_FIRST_LINE: Final = 2**24
+"""Maximum number of bytes that are read of a first line."""
 
 
 class LockedLines(FileSource):
@@ -63,7 +63,7 @@ class LockedLines(FileSource):
         if path.suffix not in cls.endings:
             return None
         with suppress(OSError, ValueError), ordinary_file(path) as file:
-            first = file.readline(_LONGEST_LINE).decode().removesuffix("\n")
+            first = file.readline(_MAX_FIRST_LINE).decode().removesuffix("\n")
             is_emptied = not first and archive_path(path).exists()
             if is_emptied or cls._record_of(first):
                 return path
