@@ -64,7 +64,7 @@ def named(folder: Path) -> set[str]:
     """Return the files that the index names."""
     index = folder / "MEMORY.md"
     raw = index.read_bytes() if index.exists() else b""
-    return set(MemoryIndex(raw).named(FileNames(folder, FILES)))
+    return set(MemoryIndex(raw).blocks_by_file(FileNames(folder, FILES)))
 
 
 def planned(folder: Path, keep: int, *, retire: bool = False) -> memlab.Plan:

@@ -281,9 +281,11 @@ def test_removed_entries_are_restored_exactly(
     shortened = remove_entries(raw, removed, present)
     assert insert_entries(shortened, entries_of_files(raw, removed), present) == raw
     stayed = {
-        name: len(blocks) for name, blocks in index.named(present).items() if name not in removed
+        name: len(blocks)
+        for name, blocks in index.blocks_by_file(present).items()
+        if name not in removed
     }
-    named = MemoryIndex(shortened).named(present)
+    named = MemoryIndex(shortened).blocks_by_file(present)
     assert {name: len(blocks) for name, blocks in named.items()} == stayed
 
 

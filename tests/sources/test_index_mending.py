@@ -540,7 +540,7 @@ def test_mended_index_names_every_memory_and_loses_no_line(
         return
     after = MemoryIndex(mend.after or b"", source._rule)
     names = FileNames(folder, files)
-    named = after.named(names)
+    named = after.blocks_by_file(names)
     hubs = source.read_moment(lambda moment: source.view(moment).hubs_of)
     assert files <= named.keys() | hubs.keys()
     for line in mend.lines:

@@ -75,7 +75,7 @@ def test_shared_entry_loses_only_the_removed_link(item: str, other: str) -> None
     raw = f"# Memory\n\n{line}\n".encode()
     shortened = remove_entries(raw, {"a.md"}, NAMES)
     assert other.encode() in shortened
-    assert "a.md" not in MemoryIndex(shortened).named(NAMES)
+    assert "a.md" not in MemoryIndex(shortened).blocks_by_file(NAMES)
     assert back(raw, shortened, "a.md") == raw
 
 
@@ -151,7 +151,7 @@ def test_line_is_restored_below_continuation_lines() -> None:
 @pytest.mark.parametrize("opened", [b"<!--\n%b", b"<!--\n%b-->\n"])
 def test_line_is_not_restored_inside_a_comment(opened: bytes) -> None:
     after = back(ORIGINAL, opened % LEFT, "a.md")
-    assert "a.md" in MemoryIndex(after).named(NAMES)
+    assert "a.md" in MemoryIndex(after).blocks_by_file(NAMES)
 
 
 def test_line_of_two_memories_is_restored_in_either_order() -> None:
@@ -179,7 +179,7 @@ SOME = st.sets(st.sampled_from(FILES), min_size=1)
 
 
 def readable_names(raw: bytes) -> set[str]:
-    return set(MemoryIndex(raw).named(NAMES))
+    return set(MemoryIndex(raw).blocks_by_file(NAMES))
 
 
 @settings(max_examples=examples(400))

@@ -400,7 +400,7 @@ def test_only_indexed_memories_are_deleted(folder: Path) -> None:
         *(f"deploy/deploy_{number}.md" for number in (2, 3)),
         *(f"billing/eu/billing_{number}.md" for number in (0, 1, 2)),
     }
-    named = MemoryIndex((folder / "MEMORY.md").read_bytes()).named(
+    named = MemoryIndex((folder / "MEMORY.md").read_bytes()).blocks_by_file(
         FileNames(folder, {name for name in before if name.endswith(".md")})
     )
     assert named.keys() == {"topic_3.md", "deploy/INDEX.md"}

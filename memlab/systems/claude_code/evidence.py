@@ -269,7 +269,7 @@ def _named_by(indexes: list[bytes], folder: Folder, names: FileNames) -> tuple[s
 
     Hubs, which are part of the index, are not returned.
     """
-    unvisited = [name for raw in indexes for name in MemoryIndex(raw).named(names)]
+    unvisited = [name for raw in indexes for name in MemoryIndex(raw).blocks_by_file(names)]
     named = set[str]()
     typed = set[str]()
     hubs = set[str]()
@@ -281,7 +281,7 @@ def _named_by(indexes: list[bytes], folder: Folder, names: FileNames) -> tuple[s
         index = None if is_kept_by_name(name) else list_of_links(text)
         if index is not None:
             hubs.add(name)
-            unvisited += index.named(names)
+            unvisited += index.blocks_by_file(names)
             continue
         named.add(name)
         if has_claude_type(text):

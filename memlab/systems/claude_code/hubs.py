@@ -78,7 +78,7 @@ def hubs_among(
         name = unvisited.pop()
         if name in lists and name not in hubs:
             hubs[name] = lists[name]
-            unvisited += lists[name].named(names.beside(name))
+            unvisited += lists[name].blocks_by_file(names.beside(name))
     return dict(sorted(hubs.items()))
 
 

@@ -45,12 +45,11 @@ _FENCE: Final = re.compile(r" {0,3}(```|~~~)")
 _COMMENT: Final = re.compile(r" {0,3}<!--")
 _COMMENTS: Final = re.compile(r"<!--.*?(?:(-->)|\Z)", re.DOTALL)
 _HEADING: Final = re.compile(r" {0,3}#{1,6}(?:[ \t\r\n]|\Z)")
-_DEEPEST_HEADING: Final = 6
-"""The deepest level of a heading."""
+_DEEPEST_HEADING_LEVEL: Final = 6
 _NEIGHBOURS: Final = 100
 """Number of lines above a block, and below it, whose digests are stored."""
 _BLANK_LINE: Final = "\n"
-"""A blank first line. It prevents that the next line is parsed as front matter."""
+"""Inserted as the first line so that the next line is not parsed as front matter."""
 _NEVER_CONTINUES: Final = ("#", "```", "~~~", "<!--", "|")
 """Prefixes of lines that never continue an entry, at any indentation."""
 
@@ -60,7 +59,9 @@ class LoadRule:
     """The limits of the part of the index that is loaded."""
 
     lines: int = 200
+    """Maximum number of lines."""
     units: int = 25_000
+    """Maximum number of UTF-16 units."""
 
 
 CLAUDE_CODE: Final = LoadRule()
@@ -80,10 +81,14 @@ class Block(NamedTuple):
     """A line, or a list entry together with its continuation lines."""
 
     number: int
+    """The number of its first line, from 1."""
     text: str
+    """Its lines, with their line ends."""
     state: State
     is_entry: bool
+    """Whether it is a list entry without entries nested below it."""
     mentions: tuple[markdown.Mention, ...]
+    """The links and file names in it, without those in comments."""
 
     def files(self, names: markdown.FileNames) -> list[str]:
         """Return the files of the folder that the block names, without duplicates."""
@@ -101,7 +106,7 @@ class Block(NamedTuple):
         return _indent(self.text)
 
     def subject(self, names: markdown.FileNames) -> str | None:
-        """Return the file that the entry is about: the first file it names.
+        """Return the file that the entry is about, which is the first file it names.
 
         Return None if the block is no entry, names no file, or names the file as ``[[name]]``.
         """
@@ -114,7 +119,7 @@ class Block(NamedTuple):
         return None
 
     def without(self, removed: Collection[str], names: markdown.FileNames) -> str | None:
-        """Return the text without links to removed files; None for an entry of these alone."""
+        """Return the text without links to removed files; None for an entry of only such files."""
         files = self.files(names)
         if not any(file in removed for file in files):
             return self.text
@@ -123,12 +128,21 @@ class Block(NamedTuple):
         return markdown.unlinked(self.text, removed, names)
 
 
+class IndexLink(NamedTuple):
+    """A Markdown link of the index: the number of its line, from 1, and its target."""
+
+    line: int
+    target: str
+
+
 @dataclass(frozen=True)
 class MemoryIndex:
     """The parsed index file."""
 
     raw: bytes
+    """The bytes of the file."""
     rule: LoadRule = CLAUDE_CODE
+    """The limits of the part that is loaded."""
 
     @cached_property
     def text(self) -> str:
@@ -144,7 +158,7 @@ class MemoryIndex:
     @cached_property
     def states(self) -> list[State]:
         """The state of each line."""
-        is_whole_loaded = self.loaded == self.text
+        is_all_loaded = self.loaded == self.text
         visible_text = "".join(self._visible_lines)
         text_start = len(visible_text) - len(visible_text.lstrip())
         loaded_end = text_start + len(self.loaded)
@@ -154,7 +168,7 @@ class MemoryIndex:
             line_end = line_start + len(line.rstrip())
             if not line:
                 states.append(State.UNSEEN)
-            elif is_whole_loaded or line_end <= loaded_end:
+            elif is_all_loaded or line_end <= loaded_end:
                 states.append(State.LOADED)
             else:
                 states.append(State.CUT)
@@ -173,8 +187,8 @@ class MemoryIndex:
         start = 0
         while start < len(lines):
             end = self._block_end(start, is_entry)
-            is_above_entry = end < len(lines) and is_entry[end]
-            has_child = is_above_entry and _indent(lines[end]) > _indent(lines[start])
+            is_next_entry = end < len(lines) and is_entry[end]
+            has_child = is_next_entry and _indent(lines[end]) > _indent(lines[start])
             visible_text = "".join(self._masked_lines[start:end]).replace(MASK, " ")
             block = Block(
                 number=start + 1,
@@ -188,7 +202,7 @@ class MemoryIndex:
         return tuple(blocks)
 
     def _block_end(self, start: int, is_entry: Sequence[bool]) -> int:
-        """Return the end of the block that starts at a line; it includes continuation lines."""
+        """Return the number of the line after the block that starts at a line, both from 0."""
         end = start + 1
         if not is_entry[start]:
             return end
@@ -201,7 +215,7 @@ class MemoryIndex:
 
     @cached_property
     def digest(self) -> str:
-        """The digest of the file. It is cached because every entry stores it."""
+        """The digest of the file, which every stored entry contains."""
         return digest_of(self.raw)
 
     @cached_property
@@ -209,7 +223,7 @@ class MemoryIndex:
         """The digest of each line; empty for a blank line."""
         return [digest_of(encoded(line)) if line.strip() else "" for line in self._lines]
 
-    def named(self, names: markdown.FileNames) -> dict[str, list[Block]]:
+    def blocks_by_file(self, names: markdown.FileNames) -> dict[str, list[Block]]:
         """Return the blocks that name each file; a file without a block has no key."""
         blocks_by_file: dict[str, list[Block]] = {}
         for block, files in self.blocks_with_files(names):
@@ -218,10 +232,10 @@ class MemoryIndex:
         return blocks_by_file
 
     def cut_files(self, names: markdown.FileNames) -> list[str]:
-        """Return the files that are named in lines alone that a start does not load."""
+        """Return the files that are named only in lines that a start does not load."""
         return [
             name
-            for name, blocks in self.named(names).items()
+            for name, blocks in self.blocks_by_file(names).items()
             if {block.state for block in blocks} == {State.CUT}
         ]
 
@@ -230,36 +244,33 @@ class MemoryIndex:
 
         The result is cached, because one command looks at the same index several times.
         """
-        if names.identity not in self._with_files:
-            self._with_files[names.identity] = [
-                (block, block.files(names)) for block in self.blocks
-            ]
-        return self._with_files[names.identity]
+        cache = self._blocks_with_files_cache
+        if names.identity not in cache:
+            cache[names.identity] = [(block, block.files(names)) for block in self.blocks]
+        return cache[names.identity]
 
     @cached_property
-    def _with_files(self) -> dict[object, list[tuple[Block, list[str]]]]:
+    def _blocks_with_files_cache(self) -> dict[object, list[tuple[Block, list[str]]]]:
         """The results of :meth:`blocks_with_files` by the identity of the names."""
         return {}
 
-    def dangling(self, names: markdown.FileNames) -> list[tuple[int, str]]:
-        """Return line number and target of every Markdown link to a missing file."""
-        return [
-            (number, target) for number, target in self._local_links if not names.file_of(target)
-        ]
+    def dangling(self, names: markdown.FileNames) -> list[IndexLink]:
+        """Return the Markdown links to missing files, outside of code blocks."""
+        return [link for link in self._local_links if not names.file_of(link.target)]
 
     @cached_property
-    def _local_links(self) -> list[tuple[int, str]]:
-        """Line number and target of every Markdown link to a file, outside of code blocks."""
-        return [(number, target) for number, target in self.links if markdown.is_local(target)]
+    def _local_links(self) -> list[IndexLink]:
+        """The Markdown links to files, outside of code blocks."""
+        return [link for link in self.links if markdown.is_local(link.target)]
 
     @cached_property
-    def links(self) -> list[tuple[int, str]]:
-        """Line number and target of every Markdown link, outside of code blocks."""
+    def links(self) -> list[IndexLink]:
+        """All Markdown links, outside of code blocks."""
         links = []
         for block in self.blocks:
             if not self.is_code(block.number):
                 inline_links = markdown.inline_links(block.text, block.mentions)
-                links += [(block.number, link.target) for link in inline_links]
+                links += [IndexLink(block.number, link.target) for link in inline_links]
         return links
 
     @cached_property
@@ -283,7 +294,7 @@ class MemoryIndex:
         return chars > 2 * chars_with_link
 
     def is_code(self, number: int) -> bool:
-        """Return whether the line of a number is in a fenced code block."""
+        """Return whether a line, numbered from 1, is in a fenced code block."""
         return self._is_code[number - 1]
 
     def files_with_entry(self, names: markdown.FileNames) -> set[str]:
@@ -315,7 +326,7 @@ class MemoryIndex:
     def _joined(
         self, texts: Sequence[str | None], removed: Collection[str], names: markdown.FileNames
     ) -> str:
-        """Return the remaining text, without parents of which nothing remains.
+        """Return the remaining text, without parents that no longer name any file.
 
         Parameters
         ----------
@@ -438,14 +449,14 @@ def is_heading(line: str) -> bool:
 def find_empty_headings(index: MemoryIndex) -> list[int]:
     r"""Return the numbers of the blocks that are headings with nothing below them, from 0.
 
-    A heading with a link is none, nor is a heading that begins the index, which is its title.
+    A heading with a link is not empty. A heading that begins the index is its title and stays.
 
     >>> find_empty_headings(MemoryIndex(b"# Memory\n## Empty\n## Full\n- [A](a.md)\n"))
     [1]
     """
     empty = []
     first_block = 0
-    # A heading has something below it if its level is at most this one.
+    # From the bottom up. A heading of this level, or of one above it, has something below it.
     deepest_filled_level = 0
     for number in reversed(range(len(index.blocks))):
         block = index.blocks[number]
@@ -453,10 +464,10 @@ def find_empty_headings(index: MemoryIndex) -> list[int]:
             continue
         first_block = number
         if index.is_code(block.number) or not is_heading(block.text):
-            deepest_filled_level = _DEEPEST_HEADING
+            deepest_filled_level = _DEEPEST_HEADING_LEVEL
             continue
-        marks = block.text.lstrip()
-        level = len(marks) - len(marks.lstrip("#"))
+        heading = block.text.lstrip()
+        level = len(heading) - len(heading.lstrip("#"))
         if level > deepest_filled_level and not block.mentions:
             empty.append(number)
         else:
@@ -555,7 +566,7 @@ def lines_of(raw: bytes | str) -> list[str]:
 
 
 def encoded(text: str) -> bytes:
-    """Return a decoded text as the bytes it was decoded from."""
+    """Return the bytes of a text; undecodable bytes of a file are restored."""
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -602,10 +613,10 @@ NO_ALIASES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def entries_of(index: MemoryIndex, names: markdown.FileNames) -> dict[str, Sequence[IndexEntry]]:
-    """Return the index entries of each file that the index names."""
+    """Return the index entries of each file that the index names, to be stored."""
     alias_of = {file: alias for alias, file in names.aliases.items()}
     entries: dict[str, Sequence[IndexEntry]] = {}
-    for file, blocks in index.named(names).items():
+    for file, blocks in index.blocks_by_file(names).items():
         entries_of_file = [_entry_of(index, names, block) for block in blocks]
         if file in alias_of:
             for entry in entries_of_file:
@@ -616,16 +627,18 @@ def entries_of(index: MemoryIndex, names: markdown.FileNames) -> dict[str, Seque
 
 def _entry_of(index: MemoryIndex, names: markdown.FileNames, block: Block) -> dict[str, Any]:
     """Return a block as an index entry, with the digests of the lines around it."""
-    first = block.number - 1
-    digests = index.digests
-    end = first + len(lines_of(block.text))
+    start = block.number - 1
+    end = start + len(lines_of(block.text))
+    digests_above = index.digests[max(start - _NEIGHBOURS, 0) : start]
+    digests_below = index.digests[end : end + _NEIGHBOURS]
     return {
-        "line": first,
+        "line": start,
         "text": block.text,
         "entry": block.is_entry,
         "files": block.files(names),
-        "above": list(filter(None, reversed(digests[max(first - _NEIGHBOURS, 0) : first]))),
-        "below": list(filter(None, digests[end : end + _NEIGHBOURS])),
+        # Both lists begin with the nearest line. Blank lines have no digest.
+        "above": [digest for digest in reversed(digests_above) if digest],
+        "below": [digest for digest in digests_below if digest],
         "whole": index.digest,
     }
 
@@ -647,7 +660,7 @@ def names_of(
 
 def are_entries_unchanged(raw: bytes, expected: Entries, names: markdown.FileNames) -> bool:
     """Return whether the index entries of files have the same texts as `expected`, in any place."""
-    blocks_by_file = MemoryIndex(raw).named(names)
+    blocks_by_file = MemoryIndex(raw).blocks_by_file(names)
     for file, entries in expected.items():
         current_texts = sorted(block.text for block in blocks_by_file.get(file, ()))
         expected_texts = sorted(str(entry["text"]) for entry in entries)
@@ -712,10 +725,11 @@ def insert_entries(raw: bytes, entries_by_file: Entries, names: markdown.FileNam
     draft = _Draft(raw, all_names)
     for restored in restored_entries:
         draft.restore(restored)
-    # An entry in a comment is not visible: append it, else put a plain link at the top.
+    # An entry that was inserted into a comment names nothing. Append it to the file again.
     for restored in _unnamed_entries(draft, restored_entries, missing_files, all_names):
         draft.insert(draft.end, restored.lines)
-    for file in sorted(missing_files - MemoryIndex(draft.raw).named(all_names).keys()):
+    # If that end is in a comment too, add a plain link at the top.
+    for file in sorted(missing_files - MemoryIndex(draft.raw).blocks_by_file(all_names).keys()):
         draft.insert(draft.top, [f"- [{file}](<{file}>)\n"])
     return draft.raw
 
@@ -761,7 +775,7 @@ class _RestoredEntry(NamedTuple):
 class _Removal(Enum):
     """Kinds of removal, by the lines of list entries that they delete."""
 
-    ENTRIES = "entries that name no memory that stayed, but no parents"
+    ENTRIES = "entries that name removed memories only, but no parents"
     PARENTS = "these entries, and parents whose children were all removed"
     LINKS = "no lines, only links"
 
@@ -773,7 +787,7 @@ def _unnamed_entries(
     names: markdown.FileNames,
 ) -> list[_RestoredEntry]:
     """Return the entries with a missing file that a draft does not name yet."""
-    unnamed = set(missing_files) - MemoryIndex(draft.raw).named(names).keys()
+    unnamed = set(missing_files) - MemoryIndex(draft.raw).blocks_by_file(names).keys()
     return [
         restored for restored in restored_entries if unnamed.intersection(restored.entry["files"])
     ]
@@ -805,9 +819,9 @@ def _restored_entry(
     text_without_links = markdown.unlinked(text, removed, all_names)
     bare_text = markdown.unlinked(text, all_names.names, all_names)
     # Earlier versions kept an entry without memories if it contained anything like a link.
+    targets = [mention.target for mention in markdown.mentions_in(text)]
     has_dangling_link = any(
-        markdown.is_local(mention.target) and all_names.file_of(mention.target) is None
-        for mention in markdown.mentions_in(text)
+        markdown.is_local(target) and all_names.file_of(target) is None for target in targets
     )
     return _RestoredEntry(
         entry=entry,
@@ -825,7 +839,7 @@ def _rebuilt_exactly(
 ) -> bytes | None:
     """Return the index with each entry at its old line; None if its digest is not the old one.
 
-    Lines that a removal of this kind leaves are replaced.
+    Each entry replaces the lines of it that a removal of this kind leaves in the index.
     """
     digests = {restored.entry["whole"] for restored in restored_entries}
     if len(digests) != 1:
@@ -856,7 +870,7 @@ class _Draft:
         self._names = names
         self._lines = lines_of(raw)
         self._digests = [digest_of(encoded(line)) for line in self._lines]
-        """For an edited line that was restored, the digest of its text before the edit."""
+        """The digest of each line; for a restored line, that of the text before an edit."""
         self._digest_counts = Counter(self._digests)
         self._bare_lines: list[str | None] = [self._bare_text_of(line) for line in self._lines]
         """The lines without links; None for a line that was inserted or restored."""
@@ -875,8 +889,9 @@ class _Draft:
     @property
     def top(self) -> int:
         """The position of the first line after front matter."""
-        head = markdown.read_front_matter("".join(self._lines)).text_at
-        return len(lines_of("".join(self._lines)[:head]))
+        text = "".join(self._lines)
+        front_matter_end = markdown.read_front_matter(text).text_at
+        return len(lines_of(text[:front_matter_end]))
 
     def restore(self, restored: _RestoredEntry) -> None:
         """Replace the remains of an entry by the entry, or insert it beside its old neighbours."""
@@ -885,7 +900,7 @@ class _Draft:
             end = remains.position + len(remains.linked_lines)
             self._replace(remains.position, end, remains.linked_lines)
             return
-        # A line above front matter would turn that into text.
+        # Front matter counts as such only at the top, so that no line may stand above it.
         position = max(self._position_for(restored), self.top)
         if "<!--" in "".join(restored.lines):  # it may hide the lines below it
             position = self.end
@@ -974,9 +989,10 @@ class _Draft:
         return _without_line_end(line if bare_text is None else bare_text)
 
     def _position_for(self, restored: _RestoredEntry) -> int:
-        """Return the position for an entry: after its old upper neighbour, else before the lower.
+        """Return the position at which an entry is inserted.
 
-        Return the end of the index if none of its old neighbours is left.
+        It is below the nearest old line above the entry that is left, else above the nearest old
+        line below it, else at the end of the index.
         """
         digest_above = self._first_present(restored.entry["above"])
         digest_below = self._first_present(restored.entry["below"])
@@ -994,7 +1010,7 @@ class _Draft:
         return position
 
     def _first_present(self, digests: Iterable[str]) -> str | None:
-        """Return the first digest of which the draft has a line; None if it has none."""
+        """Return the first of some digests that is that of a line; None if no line has one."""
         return next((digest for digest in digests if self._digest_counts[digest] > 0), None)
 
     def _after_children(self, start: int, line: str) -> int:
@@ -1019,10 +1035,12 @@ class _Draft:
 
 
 class _Remains(NamedTuple):
-    """The lines that remain of an entry: their position, and the lines with the entry's links."""
+    """The lines of an entry that a removal left in the index."""
 
     position: int
+    """The position of the first of these lines."""
     linked_lines: list[str]
+    """These lines with the links of the entry added."""
 
 
 def _without_line_end(line: str) -> str:

@@ -177,7 +177,7 @@ def load_of(view: FolderView) -> IndexLoad:
     memories = view.notes.keys() - view.hubs.keys()
     named = set[str]()
     loaded = set[str]()
-    for name, blocks in view.named.items():
+    for name, blocks in view.blocks_by_file.items():
         if name not in memories:
             continue
         named.add(name)
@@ -217,7 +217,7 @@ def _restored(view: FolderView, lost: Entries, committed: Committed | None) -> _
     origins: dict[str, str] = {}
     if committed is not None:
         raw = _merged(committed.data, raw, view)
-        for name in _parsed(raw, view).named(view.names):
+        for name in _parsed(raw, view).blocks_by_file(view.names):
             origins[name] = f"git has it in {committed.name}"
     missing = {name: entries for name, entries in lost.items() if name in view.notes}
     if missing:
@@ -229,8 +229,8 @@ def _restored(view: FolderView, lost: Entries, committed: Committed | None) -> _
         return _Step(raw)
     index = _parsed(raw, view)
     lines = []
-    for name, blocks in index.named(view.names).items():
-        if name not in view.named and name in origins:
+    for name, blocks in index.blocks_by_file(view.names).items():
+        if name not in view.blocks_by_file and name in origins:
             lines.append(_line(RESTORES, blocks[0], name, f"{origins[name]}; the index lost it"))
     return _Step(raw, lines)
 
@@ -393,7 +393,7 @@ def _with_missing_lines(view: FolderView) -> _Step:
     if not linkable:
         return _Step(view.index.raw, lines)
     raw = _with_lines_of(linkable, view)
-    named = _parsed(raw, view).named(view.names)
+    named = _parsed(raw, view).blocks_by_file(view.names)
     lines += [_line(ADDS, named[name][0], name, "no line named it") for name in linkable]
     return _Step(raw, lines)
 
@@ -461,7 +461,7 @@ def _are_named_once(
     before: MemoryIndex, after: MemoryIndex, added: Sequence[str], names: FileNames
 ) -> bool:
     """Return whether each added file has one visible line of its own, and no other line changed."""
-    named = after.named(names)
+    named = after.blocks_by_file(names)
     expected_lines = _all_visible_lines(before)
     for name in added:
         blocks = named.get(name, ())
@@ -739,8 +739,8 @@ def _moved_lines(
     before: MemoryIndex, after: MemoryIndex, view: FolderView, reads: Mapping[str, int]
 ) -> Iterator[IndexLine]:
     """Yield the lines that a start loads now and did not, or the other way round."""
-    blocks_before = before.named(view.names)
-    for name, blocks in after.named(view.names).items():
+    blocks_before = before.blocks_by_file(view.names)
+    for name, blocks in after.blocks_by_file(view.names).items():
         was_loaded = any(block.state is State.LOADED for block in blocks_before[name])
         is_loaded = any(block.state is State.LOADED for block in blocks)
         if was_loaded != is_loaded:
@@ -798,7 +798,7 @@ def _fault_in(view: FolderView, after: FolderView, lines: Sequence[IndexLine]) -
     linkable = [name for name in after.unlisted if name not in after.hubs and _can_be_linked(name)]
     if linkable:
         return f"{linkable[0]} has no line"
-    lost_names = view.named.keys() - after.named.keys()
+    lost_names = view.blocks_by_file.keys() - after.blocks_by_file.keys()
     if lost_names:
         return f"{min(lost_names)} lost its line"
     removed = Counter(line.text for line in lines if line.action in (REMOVES, CLEARS))

@@ -189,9 +189,9 @@ class MemoryMdMending(IndexMending):
         if not source.history().lifetimes:
             return None
         unlisted = set(view.unlisted)
-        listed_count = len(view.named.keys() - view.hubs.keys())
+        listed_count = len(view.blocks_by_file.keys() - view.hubs.keys())
         for version in versions_of(source.path, INDEX):
-            named = _parse_index(version.data, view.index.rule).named(view.names)
+            named = _parse_index(version.data, view.index.rule).blocks_by_file(view.names)
             is_lost = is_index_lost(len(unlisted & named.keys()), listed_count)
             if is_lost and _is_utf8(version.data):
                 return Committed(version.data, f"{version.commit[:12]} of {version.at:%Y-%m-%d}")
@@ -831,7 +831,7 @@ class ClaudeCodeHistory(FolderHistory):
         unlisted = {memory.name: memory for memory in memories if memory.name in view.unlisted}
         if not unlisted:
             return []
-        listed_count = len(view.named.keys() - view.hubs.keys())
+        listed_count = len(view.blocks_by_file.keys() - view.hubs.keys())
         for version in versions:
             index = _parse_index(version.data, view.index.rule)
             entries = indexes.entries_of(index, view.names)
@@ -1168,7 +1168,7 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
     def _check_moved(self, retired: Iterable[str], returned: Iterable[str]) -> None:
         """Raise CompactionError if a memory's lines are not in the file where they should be."""
         state = self._state()
-        named_in_retired = MemoryIndex(_retired_bytes(state.moment)).named(state.names)
+        named_in_retired = MemoryIndex(_retired_bytes(state.moment)).blocks_by_file(state.names)
         wrong = [name for name in retired if name in state.entries or name not in named_in_retired]
         wrong += [name for name in returned if name not in state.entries]
         if wrong:

@@ -18,8 +18,7 @@ from stat import S_ISREG
 from typing import Any, Final, NamedTuple
 
 from memlab.clock import moment_and_zone, shifted
-from memlab.columns import LISTED as LISTED_STATE
-from memlab.columns import REACHED, UNLISTED
+from memlab.columns import LISTED, REACHED, UNLISTED
 from memlab.errors import StoreError
 from memlab.items import CHARS_PER_TOKEN
 from memlab.sources.base import About, Trouble, position_from_timestamp
@@ -38,6 +37,7 @@ from memlab.systems.claude_code.index import (
     INDEX,
     RETIRED,
     Block,
+    IndexLink,
     MemoryIndex,
     Section,
     State,
@@ -46,21 +46,27 @@ from memlab.systems.claude_code.markdown import FileNames, FrontMatter, path_bel
 from memlab.systems.claude_code.types import SETTLE, MemoryType
 from memlab.text import Table, TextPage, all_of, command, counted, verb_for
 
-LISTED: Final = 10
+_MAX_ROWS: Final = 10
 """Maximum number of rows shown of a table."""
-_NAMED: Final = 3
+_MAX_NAMES: Final = 3
 """Maximum number of names in a sentence."""
 _LOADED: Final = frozenset({State.LOADED})
-_SEEN: Final = frozenset({State.LOADED, State.CUT})
+_VISIBLE: Final = frozenset({State.LOADED, State.CUT})
 
-_FROM_FILE: Final = "file time"
+_FILE_TIME: Final = "file time"
+_YEAR_OF_MISSING_TIME: Final = 1980
+"""The year of files without a time in an archive such as ZIP."""
+_COPY_INTERVAL: Final = timedelta(seconds=2)
+"""Files that are written at most this far apart may be copies from one batch."""
 PROJECTS: Final = "projects"
 """The folder in which Claude Code keeps the data of projects."""
+_FOLDER_DEPTH: Final = 3
+"""Number of parts of the path of a memory folder, from :data:`PROJECTS` on."""
 
 WRITERS: Final = ("Write", "Edit", "MultiEdit")
 """The tools that write a file."""
 
-_CALL: Final = re.compile(rf'"name"\s*:\s*"(?:{"|".join(WRITERS)})"'.encode())
+_WRITING_CALL: Final = re.compile(rf'"name"\s*:\s*"(?:{"|".join(WRITERS)})"'.encode())
 
 
 class _WritingCall(NamedTuple):
@@ -69,9 +75,10 @@ class _WritingCall(NamedTuple):
     Attributes
     ----------
     folders : tuple of str
-        The folder of projects, that of the project, and that of its memory.
+        The last three parts of the path of the folder below which the file is:
+        ``("projects", PROJECT, "memory")`` for a memory.
     name : str
-        The path of the file in the folder of the memory.
+        The path of the file in that folder.
     at : datetime
         The time of the call.
     """
@@ -103,11 +110,13 @@ class Note(NamedTuple):
     """The parsed content of a memory file."""
 
     head: FrontMatter
+    """The front matter of the file."""
     links: tuple[str, ...]
+    """The targets of its links."""
     links_listed: MemoryIndex | None
     """The file parsed as an index if it is mostly a list of links, else None."""
     paths_listed: MemoryIndex | None
-    """The same, where links to files of subfolders count too."""
+    """Like `links_listed`, but links to files of subfolders count too."""
     type: MemoryType
     is_typed: bool = True
     """Whether its front matter has one of the types of Claude Code."""
@@ -148,42 +157,44 @@ class FolderView:
 
     @cached_property
     def names(self) -> FileNames:
-        """The names for files in links: file names, and unique names in front matter."""
-        alias_of = {
-            file: note.head.fields.get("name", "").strip() for file, note in self.notes.items()
-        }
+        """The names by which links refer to files: file names, and unique names in front matter."""
+        alias_of = {}
+        for file, note in self.notes.items():
+            alias_of[file] = note.head.fields.get("name", "").strip()
         counts = Counter(alias_of.values())
         aliases = {alias: file for file, alias in alias_of.items() if alias and counts[alias] == 1}
         return FileNames(self.moment.folder.path, self.notes.keys(), aliases)
 
     @cached_property
-    def named(self) -> dict[str, list[Block]]:
+    def blocks_by_file(self) -> dict[str, list[Block]]:
         """The blocks of the index that name each file."""
-        return self.index.named(self.names)
+        return self.index.blocks_by_file(self.names)
 
     @cached_property
     def hubs(self) -> dict[str, MemoryIndex]:
-        """The hubs, by file name; empty for a moment in the past."""
+        """The hubs, parsed as indexes, by file name; empty for a moment in the past."""
         if self.moment.is_past:
             return {}
         files = {**self.notes, **self.untyped}
-        names = replace(self.names, names=files.keys()) if self.untyped else self.names
+        names = self.names
+        if self.untyped:
+            names = replace(names, names=files.keys())
         lists = {}
         for name, note in files.items():
-            index = _links_listed(name, note, names)
+            index = _list_of_links(name, note, names)
             if index is not None:
                 lists[name] = index
-        return hubs_among(lists, self.index.named(names), names)
+        return hubs_among(lists, self.index.blocks_by_file(names), names)
 
     @cached_property
     def hubs_of(self) -> dict[str, list[str]]:
         """The hubs that name each file."""
-        hubs_of: dict[str, list[str]] = {}
+        hubs_by_file: dict[str, list[str]] = {}
         for hub, index in self.hubs.items():
-            for name in index.named(self.names.beside(hub)):
+            for name in index.blocks_by_file(self.names.beside(hub)):
                 if name != hub:
-                    hubs_of.setdefault(name, []).append(hub)
-        return hubs_of
+                    hubs_by_file.setdefault(name, []).append(hub)
+        return hubs_by_file
 
     @cached_property
     def unlisted(self) -> list[str]:
@@ -201,20 +212,23 @@ class FolderView:
 
     @cached_property
     def below(self) -> list[str]:
-        """The Markdown files in subfolders whose files are not read as memories.
+        """The Markdown files in subfolders that are not read as memories.
 
-        The files of stores below a memory location of Claude Code are not listed.
+        Files of subfolders that are stores of their own are left out.
         """
         folder = self.moment.folder
+        # A name with a dot is taken for that of a file.
         may_have_subfolders = any("." not in name for name in self.moment.listing.others)
         if self.moment.is_past or not may_have_subfolders:
             return []
-        stores = tuple(f"{name}/" for name in self.stores)
+        store_prefixes = tuple(f"{name}/" for name in self.stores)
         tree = Folder(folder.path, folder.handle, _may_hold_files)
-        with suppress(StoreError):
-            files = tree.listing().files.keys() - self.moment.listing.files.keys()
-            return sorted(name for name in files if _is_below(name) and not name.startswith(stores))
-        return []
+        try:
+            all_files = tree.listing().files.keys()
+        except StoreError:
+            return []
+        markdown_below = filter(_is_below, all_files - self.moment.listing.files.keys())
+        return sorted(name for name in markdown_below if not name.startswith(store_prefixes))
 
     @cached_property
     def stores(self) -> list[str]:
@@ -232,33 +246,39 @@ class FolderView:
     @cached_property
     def retired_files(self) -> list[str]:
         """The files that ``RETIRED.md`` names and the index does not."""
-        return sorted(self.retired_index.named(self.names).keys() - self.named.keys())
+        return sorted(
+            self.retired_index.blocks_by_file(self.names).keys() - self.blocks_by_file.keys()
+        )
 
     def index_state(self, name: str) -> str | None:
-        """Return how the index leads to a file; None if the index of that moment is unknown."""
-        if name in self.named:
-            return LISTED_STATE
-        if name in self.hubs_of or name in self.retired_index.named(self.names):
+        """Return whether the index lists, reaches or omits a file; None if the index is unknown."""
+        if name in self.blocks_by_file:
+            return LISTED
+        if name in self.hubs_of or name in self.retired_index.blocks_by_file(self.names):
             return REACHED
-        is_unknown = self.moment.is_past and self.moment.index is None
-        return None if is_unknown else UNLISTED
+        if self.moment.is_past and self.moment.index is None:
+            return None
+        return UNLISTED
 
     @cached_property
     def creation_times(self) -> dict[str, CreationTime]:
         """The creation time of each file."""
         times = {name: self._earliest_time(name) for name in self.notes}
-        return corrected_by_lines(times, self.named)
+        return corrected_by_lines(times, self.blocks_by_file)
 
     @cached_property
     def is_newest_first(self) -> bool:
-        """Whether newer lines of the index are above older ones, by files with a known time."""
+        """Whether newer lines of the index are above older ones.
+
+        Only files whose time is known count.
+        """
         times = {name: self._earliest_time(name) for name in self.notes}
-        listed = [name for name in self.named if name in times]
-        return _is_newest_first(listed, _copied(listed, times), times)
+        listed = [name for name in self.blocks_by_file if name in times]
+        return _is_newest_first(listed, _batch_starts(listed, times), times)
 
     @cached_property
     def path_by_last_name(self) -> dict[str, str]:
-        """The path of a Markdown file in or below the folder, by the last part of the path."""
+        """The path of each Markdown file in or below the folder, by the last part of the path."""
         files = (*self.below, *self.notes, *self.untyped)
         return {PurePosixPath(path).name: path for path in files}
 
@@ -270,18 +290,18 @@ class FolderView:
         return replace(self.names, names={*self.names.names, *files, *others, *folders})
 
     @cached_property
-    def dead_links(self) -> list[tuple[int, str]]:
-        """Line number and target of each link of the index to a missing file of the folder."""
-        below = [link for link in self._links_below if self._is_in_known_subfolder(link[1])]
-        return sorted([*self.index.dangling(self.all_names), *below], key=lambda link: link[0])
+    def dead_links(self) -> list[IndexLink]:
+        """The links of the index to missing files of the folder, by line."""
+        below = [link for link in self._links_below if self._is_in_known_subfolder(link.target)]
+        return sorted([*self.index.dangling(self.all_names), *below], key=lambda link: link.line)
 
     @cached_property
-    def unsure_links(self) -> list[tuple[int, str]]:
-        """Line number and target of each link to a file in a subfolder without memories.
+    def unsure_links(self) -> list[IndexLink]:
+        """The links to missing files in subfolders without memories.
 
-        There is no such file in the folder. The link may lead to a document of the project.
+        Such a link may lead to a document of the project.
         """
-        return [link for link in self._links_below if not self._is_in_known_subfolder(link[1])]
+        return [link for link in self._links_below if not self._is_in_known_subfolder(link.target)]
 
     def is_dead(self, target: str) -> bool:
         """Return whether a link of the index leads to a missing file of the folder."""
@@ -290,32 +310,31 @@ class FolderView:
     @cached_property
     def _dead_targets(self) -> set[str]:
         """The targets of the links to missing files of the folder."""
-        return {target for _, target in self.dead_links}
+        return {link.target for link in self.dead_links}
 
     @cached_property
-    def _links_below(self) -> list[tuple[int, str]]:
-        """Line number and target of each link to a missing file in a subfolder.
+    def _links_below(self) -> list[IndexLink]:
+        """The links to missing files in subfolders; none if subfolders are not read.
 
-        There is none if subfolders are not read. Links into a subfolder that is not entered are
-        left out.
+        Links into a subfolder that is not entered are left out.
         """
         if not self.is_placed:
             return []
         names = self.all_names
         links = []
-        for number, target in self.index.links:
-            path = path_below(target)
-            if path is None or names.file_of(target) is not None:
+        for link in self.index.links:
+            path = path_below(link.target)
+            if path is None or names.file_of(link.target) is not None:
                 continue
             parents = {str(parent) for parent in PurePosixPath(path).parents}
             if parents.isdisjoint(self.moment.listing.others):
-                links.append((number, target))
+                links.append(link)
         return links
 
     def _is_in_known_subfolder(self, target: str) -> bool:
         """Return whether a link leads into a subfolder that contains memories."""
-        first = str(path_below(target)).partition("/")[0]
-        return any(name.startswith(f"{first}/") for name in self.notes)
+        subfolder = str(path_below(target)).partition("/")[0]
+        return any(name.startswith(f"{subfolder}/") for name in self.notes)
 
     def _earliest_time(self, name: str) -> CreationTime:
         """Return the earliest known time of a file: front matter, transcripts, git, file time."""
@@ -328,9 +347,10 @@ class FolderView:
             candidates.append(CreationTime(self.first_calls[name], "transcripts", name))
         if name in self.first_commits:
             candidates.append(CreationTime(self.first_commits[name], "git", name))
-        changed = datetime.fromtimestamp(self.moment.stamp_of(name).written // 1_000 / 1e6, UTC)
-        if not candidates or changed.year > 1980:  # archivers write 1980 for a missing time
-            candidates.append(CreationTime(changed, _FROM_FILE, name))
+        written_microseconds = self.moment.stamp_of(name).written // 1_000
+        written = datetime.fromtimestamp(written_microseconds / 1e6, UTC)
+        if not candidates or written.year > _YEAR_OF_MISSING_TIME:
+            candidates.append(CreationTime(written, _FILE_TIME, name))
         return min(candidates, key=lambda candidate: candidate.at)
 
     def position(self, name: str) -> int:
@@ -363,10 +383,10 @@ class FolderView:
     def report(self) -> dict[str, Any]:
         """The facts of the report, as JSON values."""
         index = self.index
-        named = self.named
+        blocks_by_file = self.blocks_by_file
         retired = self.retired_files
         memories = self.notes.keys() - self.hubs.keys()
-        reached = (self.hubs_of.keys() & memories) - named.keys() - {*retired}
+        reached = (self.hubs_of.keys() & memories) - blocks_by_file.keys() - set(retired)
         cut = [
             block for block in index.blocks if block.state is State.CUT and block.files(self.names)
         ]
@@ -382,10 +402,10 @@ class FolderView:
             "units": indexes.units_of(index.text),
             "loaded_units": indexes.units_of(index.loaded),
             "files": len(memories),
-            "named": len(named.keys() & memories),
+            "named": len(blocks_by_file.keys() & memories),
             "hubs": sorted(self.hubs),
             "reached": sorted(reached),
-            "held": sorted(self.hubs_of.keys() & named.keys() & memories),
+            "held": sorted(self.hubs_of.keys() & blocks_by_file.keys() & memories),
             "cut": [(block.number, readable(block.text.strip())) for block in cut],
             "cut_files": sorted(cut_files),
             "unnamed": [name for name in self.unlisted if name not in self.hubs],
@@ -395,8 +415,8 @@ class FolderView:
             "apart": self.chars_of_no_memory,
             "doubtful": {name: doubt for name, doubt in doubts.items() if doubt},
             "retired": retired,
-            "dangling": [(number, readable(target)) for number, target in self.dead_links],
-            "unsure_links": [(number, readable(target)) for number, target in self.unsure_links],
+            "dangling": [(link.line, readable(link.target)) for link in self.dead_links],
+            "unsure_links": [(link.line, readable(link.target)) for link in self.unsure_links],
             "kept_by_name": list(self.documents),
             "without_type": self.without_type,
             "dated": dict(Counter(created.origin for created in self.creation_times.values())),
@@ -513,7 +533,7 @@ class FolderView:
         ]
 
     def _sound_links_words(self) -> str:
-        """Return that no link is dead, and which links lead to no file below the folder."""
+        """Return the sentence for an index without dead links. It names the unsure links."""
         no_dead_link = f"no link of {INDEX} leads to a missing file of the folder"
         unsure = [f"line {number}: {target}" for number, target in self.report["unsure_links"]]
         if not unsure:
@@ -544,21 +564,24 @@ class FolderView:
         )
 
     def _hub_troubles(self) -> list[Trouble]:
-        """Return how many memories the hubs lead to, if there are hubs. It is no problem."""
+        """Return a diagnostic with the number of memories that hubs name, if there are hubs.
+
+        It reports no problem.
+        """
         if not self.hubs:
             return []
         hubs = counted(len(self.hubs), "hubs")
         reached = counted(len(self.report["reached"]))
         verb = verb_for(len(self.hubs), "name")
-        summary = f"{hubs} {verb} {reached} that {INDEX} does not: {_first_of([*self.hubs])}"
+        summary = f"{hubs} {verb} {reached} that {INDEX} does not: {_first_of(list(self.hubs))}"
         return [Trouble("hubs", 0, summary, "")]
 
     def _retired_troubles(self, retired: Collection[str]) -> list[Trouble]:
-        """Return the diagnostic for retired memories without an index line, if any is retired."""
+        """Return the diagnostic for retired memories without a line, if any memory is retired."""
         existing = sorted(name for name in retired if name in self.notes)
         if not existing:
             return []
-        named = self.named.keys() | self.retired_index.named(self.names).keys()
+        named = self.blocks_by_file.keys() | self.retired_index.blocks_by_file(self.names).keys()
         missing = [name for name in existing if name not in named]
         reason = ""
         if RETIRED in self.moment.listing.others:
@@ -642,7 +665,7 @@ class FolderView:
             "oldest first": lambda name: rank[name],
             MOST_READ: lambda name: -reads.get(name, 0),
         }
-        visible = self._files(self.index, _SEEN)
+        visible = self._files(self.index, _VISIBLE)
         files = {TODAY: visible}
         loaded_counts = {TODAY: len(self._files(self.index, _LOADED))}
         for order, key in sort_keys.items():
@@ -652,33 +675,38 @@ class FolderView:
 
     def _files(self, index: MemoryIndex, states: Collection[State]) -> tuple[str, ...]:
         """Return the files that lines in one of `states` name, from top to bottom."""
-        blocks = (block for block in index.blocks if block.state in states)
-        return tuple(dict.fromkeys(name for block in blocks for name in block.files(self.names)))
+        files = dict[str, None]()
+        for block in index.blocks:
+            if block.state in states:
+                files.update(dict.fromkeys(block.files(self.names)))
+        return tuple(files)
 
     def _reordered(self, key: Callable[[str], int]) -> MemoryIndex:
-        """Return the index with its visible entries sorted by `key`; other blocks stay."""
+        """Return the index with its visible entries sorted by `key`; other blocks stay.
+
+        The key of an entry is that of the first file that it names.
+        """
         blocks = list(self.index.blocks)
-        numbers = [
-            number
-            for number, block in enumerate(blocks)
-            if block.is_entry and block.state in _SEEN and block.files(self.names)
-        ]
+        numbers = []
+        for number, block in enumerate(blocks):
+            if block.is_entry and block.state in _VISIBLE and block.files(self.names):
+                numbers.append(number)
         entries = [blocks[number] for number in numbers]
         entries.sort(key=lambda block: key(block.files(self.names)[0]))
         for number, entry in zip(numbers, entries, strict=True):
             blocks[number] = entry
-        lines = (block.text if block.text.endswith("\n") else f"{block.text}\n" for block in blocks)
-        return MemoryIndex(indexes.encoded("".join(lines)), self.index.rule)
+        texts = [block.text if block.text.endswith("\n") else f"{block.text}\n" for block in blocks]
+        return MemoryIndex(indexes.encoded("".join(texts)), self.index.rule)
 
 
-def _links_listed(name: str, note: Note, names: FileNames) -> MemoryIndex | None:
+def _list_of_links(name: str, note: Note, names: FileNames) -> MemoryIndex | None:
     """Return a file as an index if it is a list of links to files of the folder, else None.
 
     Links to files of subfolders count if these files exist.
     """
     if note.links_listed is not None or note.paths_listed is None:
         return note.links_listed
-    listed = note.paths_listed.named(names.beside(name)).keys()
+    listed = note.paths_listed.blocks_by_file(names.beside(name)).keys()
     is_list = len(listed) >= LEAST_LINKS and any("/" in file for file in listed)
     return note.paths_listed if is_list else None
 
@@ -731,14 +759,14 @@ def _trouble(
 
 
 def _noun(items: Sequence[str], plural: str) -> str:
-    """Return a noun, given in the plural, in the form that follows the number of the items."""
+    """Return the singular of a noun if there is one item, else the plural."""
     return counted(len(items), plural).partition(" ")[2]
 
 
 def _first_of(names: Sequence[str]) -> str:
     """Return the first names as text, with the number of the remaining names."""
-    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}"
+    more = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
+    return f"{', '.join(names[:_MAX_NAMES])}{more}"
 
 
 class _Words(NamedTuple):
@@ -834,7 +862,7 @@ _COUNTED_FILES: Final = (
 
 
 def _table(heading: str, header: tuple[str, ...], rows: Sequence[tuple[str | int, ...]]) -> Table:
-    return Table(f"{heading}: {len(rows):,}", header, rows).first(LISTED)
+    return Table(f"{heading}: {len(rows):,}", header, rows).first(_MAX_ROWS)
 
 
 def corrected_by_lines(
@@ -854,8 +882,9 @@ def corrected_by_lines(
     """
     corrected = dict(times)
     listed = [name for name in files if name in times]
-    copied = _copied(listed, times)
+    copied = _batch_starts(listed, times)
     newest_first = listed if _is_newest_first(listed, copied, times) else listed[::-1]
+    # The latest time that a copied file can have: before the known file above it.
     latest: datetime | None = None
     # Ties are counted from the newest file, so that a deletion leaves the other ties unchanged.
     tie_counts: Counter[datetime] = Counter()
@@ -869,15 +898,15 @@ def corrected_by_lines(
     return corrected
 
 
-def _copied(files: Iterable[str], times: Mapping[str, CreationTime]) -> dict[str, datetime]:
-    """Return the files that were written in a batch, each with the minute its batch began.
+def _batch_starts(files: Iterable[str], times: Mapping[str, CreationTime]) -> dict[str, datetime]:
+    """Return the minute in which each batch of copied files began, by file.
 
-    Only files that are dated by file time alone can be copied ones.
+    Only files that are dated by file time alone can be copies. Other files have no key.
     """
-    candidates = [name for name in files if times[name].origin == _FROM_FILE]
+    candidates = [name for name in files if times[name].origin == _FILE_TIME]
     batch_starts: dict[str, datetime] = {}
     for earlier, later in pairwise(sorted(candidates, key=times.__getitem__)):
-        if times[later].at - times[earlier].at <= timedelta(seconds=2):
+        if times[later].at - times[earlier].at <= _COPY_INTERVAL:
             minute = times[earlier].at.replace(second=0, microsecond=0)
             batch_starts[later] = batch_starts.setdefault(earlier, minute)
     return batch_starts
@@ -897,14 +926,18 @@ def _is_newest_first(
     times : mapping of str to CreationTime
         The creation times by file.
     """
-    known_times = [(line, times[name].at) for line, name in enumerate(files) if name not in copied]
-    votes = [lower < upper for (_, upper), (_, lower) in pairwise(known_times)]
+    time_by_line = {}
+    for line, name in enumerate(files):
+        if name not in copied:
+            time_by_line[line] = times[name].at
+    # Each comparison is a vote; True stands for an index with the newest line on top.
+    votes = [lower < upper for upper, lower in pairwise(time_by_line.values())]
     if copied:
-        # Files that were written after the copy are at the newer end, too.
+        # A file that was written after the copy is nearer to the newer end than the copied files.
         copied_lines = [line for line, name in enumerate(files) if name in copied]
         middle_line = copied_lines[len(copied_lines) // 2]
         copied_at = max(copied.values())
-        votes += [line < middle_line for line, at in known_times if at > copied_at]
+        votes += [line < middle_line for line, at in time_by_line.items() if at > copied_at]
     return 2 * sum(votes) > len(votes)
 
 
@@ -922,11 +955,15 @@ def first_calls(folder: Path) -> dict[str, datetime]:
         return {}
     projects = folder.parent.parent
     by_folder = computed_once(("first calls", projects), lambda: _first_calls_by_folder(projects))
-    return dict(by_folder.get(folder.parts[-3:], {}))
+    times = by_folder.get(folder.parts[-_FOLDER_DEPTH:], {})
+    return dict(times)
 
 
 def _first_calls_by_folder(projects: Path) -> dict[tuple[str, ...], dict[str, datetime]]:
-    """Return the time of the first call that wrote each file, by the last parts of its folder."""
+    """Return the time of the first call that wrote each file, by folder.
+
+    A folder is given by the last parts of its path, from :data:`PROJECTS` on.
+    """
     by_folder: dict[tuple[str, ...], dict[str, datetime]] = {}
     for path in transcript_files(projects, follow_links=False):
         with suppress(OSError):
@@ -944,7 +981,7 @@ def _writing_calls(path: Path, size: int, written: int) -> list[_WritingCall]:  
     """Return the calls of a transcript that wrote a file below a project."""
 
     def may_match(line: bytes) -> bool:
-        return PROJECTS.encode() in line and _CALL.search(line) is not None
+        return PROJECTS.encode() in line and _WRITING_CALL.search(line) is not None
 
     writing_calls: list[_WritingCall] = []
     for line in LineReader([path]).objects(path, may_match):
@@ -954,16 +991,17 @@ def _writing_calls(path: Path, size: int, written: int) -> list[_WritingCall]:  
                 continue
             file_path = str(call.arguments.get("file_path")).replace("\\", "/")
             parts = PurePosixPath(file_path).parts
-            for number, part in enumerate(parts[:-3]):
+            for start, part in enumerate(parts[:-_FOLDER_DEPTH]):
                 if part == PROJECTS:
-                    folders = parts[number : number + 3]
-                    name = "/".join(parts[number + 3 :])
+                    end = start + _FOLDER_DEPTH
+                    folders = parts[start:end]
+                    name = "/".join(parts[end:])
                     writing_calls.append(_WritingCall(folders, name, at))
     return writing_calls
 
 
 def _section_fields(section: Section) -> dict[str, Any]:
-    """Return a section as JSON values, with its tokens and those that are cut."""
+    """Return a section as JSON values, with its number of tokens and of those that are cut."""
     tokens = ceil(len(section.text) / CHARS_PER_TOKEN)
     loaded_tokens = ceil(len(section.loaded) / CHARS_PER_TOKEN)
     return {
@@ -975,7 +1013,7 @@ def _section_fields(section: Section) -> dict[str, Any]:
 
 
 def _section_row(fields: Mapping[str, Any]) -> tuple[int, str, int, str]:
-    """Return the cells of a section."""
+    """Return the row of a section in the table of sections."""
     tokens = fields["tokens"]
     cut_tokens = fields["cut_tokens"]
     if not cut_tokens:
