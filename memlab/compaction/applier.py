@@ -268,7 +268,11 @@ def _apply_locked(change: PlannedChange) -> Receipt:
     entry = archive.find_entry(plan.digest)
     complete_receipt = receipt_of(plan, change.source, change.now)
     if entry and change.resume(entry):
-        expired_count = complete_receipt.deleted - entry.memories
+        expired_count = 0
+        if not change.source.is_folder:
+            # The entry leaves out the memories that had expired. Those of a folder never expire;
+            # its entry leaves out private memories.
+            expired_count = complete_receipt.deleted - entry.memories
         return replace(complete_receipt, deleted=entry.memories, expired=expired_count)
     finished = change.reconcile(discard_unchanged=bool(plan.memories or plan.moves))
     expired_keys = _check_against_store(change)

@@ -12,6 +12,7 @@ import memlab
 from memlab.errors import ArchivePermissionsWarning
 from memlab.sources.opening import open_source
 from memlab.store.archive.location import archive_path
+from tests.compaction.operations import StoppedError, stop_at
 from tests.support.claude_store import write_index, write_memory
 
 OTHER = 4105
@@ -96,17 +97,22 @@ def test_archive_is_narrowed_for_narrower_files(folder: Path) -> None:
     assert mode_of(archive_path(folder)) == 0o600
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
-def test_private_memory_stays_if_another_user_owns_the_archive(folder: Path) -> None:
+def private_memory_beside_foreign_archive(folder: Path) -> str:
+    """Give the archive of a folder to another user, and make its oldest memory private."""
     set_modes(folder, 0o2775, 0o664)
     compacted(folder, 5)
     os.chown(archive_path(folder), OTHER, -1)
     os.chown(folder, OTHER, -1)
     archive_path(folder).chmod(0o664)
-    source = open_source(folder)
-    names = sorted(path.name for path in folder.glob("note_*"))
-    private = memlab.load(folder).memory_id[0]
+    private = str(memlab.load(folder).memory_id[0])
     (folder / private).chmod(0o600)
+    return private
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
+def test_private_memory_stays_if_another_user_owns_the_archive(folder: Path) -> None:
+    private = private_memory_beside_foreign_archive(folder)
+    names = sorted(path.name for path in folder.glob("note_*"))
     with pytest.warns(ArchivePermissionsWarning, match=f"1 memory kept .*{private}"):
         receipt = compacted(folder, 3)
     assert receipt.deleted == 1
@@ -114,4 +120,15 @@ def test_private_memory_stays_if_another_user_owns_the_archive(folder: Path) -> 
     assert mode_of(archive_path(folder)) == 0o664
     assert memlab.restore(receipt).memories == 1
     assert sorted(path.name for path in folder.glob("note_*")) == names
-    assert source.is_folder
+    assert open_source(folder).is_folder
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
+def test_private_memory_is_not_called_expired_after_an_interruption(folder: Path) -> None:
+    private_memory_beside_foreign_archive(folder)
+    plan = memlab.plan(folder, memlab.KeepRecent(3))
+    with pytest.warns(ArchivePermissionsWarning), pytest.raises(StoppedError):
+        memlab.apply(plan, on_step=stop_at("committed"))
+    receipt = memlab.apply(plan)
+    assert receipt.deleted == 1
+    assert receipt.expired == 0
