@@ -27,7 +27,7 @@ class MemlabError(Exception):
 
 
 class UnansweredError(MemlabError):
-    """The store of a notebook has no answer to its question any more; the message says why."""
+    """The store no longer has the data that a notebook shows; the message says what is missing."""
 
 
 class WrongArgumentError(MemlabError, TypeError):
@@ -99,7 +99,7 @@ class BadRowError(MemlabError):
 
 
 class CompactionError(MemlabError):
-    """A change would differ from the decision. It was rolled back, and the store is unchanged."""
+    """A change would affect other memories than its plan lists. It was rolled back."""
 
 
 class StalePlanError(MemlabError):

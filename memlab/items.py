@@ -249,7 +249,7 @@ def strings_of(stored: str) -> tuple[str, ...]:
         raise ValueError(f"{shortened(stored)} is not JSON") from error
     if end != len(text):
         raise ValueError(f"{shortened(stored)} is not JSON")
-    if not isinstance(values, list) or not set(map(type, values)) <= {str}:
+    if not isinstance(values, list) or not all(type(value) is str for value in values):
         raise ValueError(f"{shortened(stored)} is not a JSON list of strings")
     return tuple(values)
 
@@ -257,7 +257,8 @@ def strings_of(stored: str) -> tuple[str, ...]:
 def readable_strings_of(stored: str) -> tuple[str, ...]:
     r"""Return the strings of a stored JSON list, with lone surrogates replaced.
 
-    JSON can contain lone surrogates, which cannot be encoded; such a string is no name of a memory.
+    JSON can contain lone surrogates, which cannot be encoded. Each of the three bytes of a
+    surrogate is replaced. No memory has a name with a surrogate.
 
     >>> readable_strings_of('["m1", "\\ud800"]') == ("m1", "\N{REPLACEMENT CHARACTER}" * 3)
     True

@@ -45,7 +45,7 @@ ChangedMemory = PlannedMemory | PlannedLink
 NamedMemory = PlannedMemory | PlannedLink | KeptMemory
 """A memory that a plan names."""
 AnyNamedMemory = TypeVar("AnyNamedMemory", bound=NamedMemory)
-_SUPERSEDING: Final = "lets stand"
+_LETS_STAND: Final = "lets stand"
 """Action of a plan on a memory that supersedes another one: it stays as it is."""
 
 
@@ -274,7 +274,9 @@ def _apply_locked(change: PlannedChange) -> Receipt:
             # its entry leaves out private memories.
             expired_count = complete_receipt.deleted - entry.memories
         return replace(complete_receipt, deleted=entry.memories, expired=expired_count)
-    finished = change.reconcile(discard_unchanged=bool(plan.memories or plan.moves))
+    # An empty plan and a supersession leave the interrupted plans of others in the archive.
+    discards_others = bool(plan.memories or plan.moves)
+    finished = change.reconcile(discard_unchanged=discards_others)
     expired_keys = _check_against_store(change)
     change.on_step("checked")
     skipped_keys = expired_keys | _private_keys(change)
@@ -287,7 +289,8 @@ def _apply_locked(change: PlannedChange) -> Receipt:
         retired=sum(memory.key in links for memory in plan.retires),
         expired=len(expired_keys),
     )
-    if plan.start is None and change.source.index is not None and not plan.merges:
+    has_no_start = plan.start is None  # as in a plan that was read from a file
+    if has_no_start and change.source.index is not None and not plan.merges:
         receipt = _with_start(receipt, change)
     if not to_delete and not links:
         return replace(receipt, returned=0, archive=None)
@@ -506,7 +509,7 @@ def _named_memories_by_action(plan: Plan) -> dict[str, Sequence[NamedMemory]]:
         KeptMemory(key=link.by_key, memory_id=link.by_memory_id, fingerprint=link.by_fingerprint)
         for link in plan.supersedes
     ]
-    return {**plan.memories_by_action, plans.KEEPS: plan.kept, _SUPERSEDING: superseding}
+    return {**plan.memories_by_action, plans.KEEPS: plan.kept, _LETS_STAND: superseding}
 
 
 def _check_fresh(plan: Plan, missing_ids: list[str], changed_ids: list[str]) -> None:
@@ -557,7 +560,7 @@ def _fault_of(
         return f"names {facts.memory_id!r}, which is not load-bearing"
     if facts.memory_id != name:
         return f"calls {facts.memory_id!r} by the name of {name!r}"
-    if action in (plans.RETIRES, plans.SUPERSEDES, _SUPERSEDING):
+    if action in (plans.RETIRES, plans.SUPERSEDES, _LETS_STAND):
         if superseding_id(source, record) is not None:
             return f"{action} {name!r}, which is not loaded"
     elif action == plans.RETURNS:

@@ -77,7 +77,8 @@ def _links_to_set(undo: Undo, writer: SupersedingWriter) -> dict[Key, str | None
             "restored: restore some ids"
         )
     links = {key: former.get(key) for key in keys_by_id.values() if current[key] != former.get(key)}
-    # A memory that is loaded again may lack its index entry, which the writer then restores.
+    # Retired memories without a link to set are loaded again. They may lack their index entry,
+    # which the writer then restores.
     retired_keys = {memory.key for memory in plan.retires if memory.key in requested_keys}
     loaded_keys = retired_keys - links.keys()
     entries = {entry.key: entry.index_entries for entry in plan.entries if entry.key in loaded_keys}

@@ -317,7 +317,8 @@ def _deduplicated(values: list[Any]) -> Iterator[Any]:
     This saves memory: a million rows have about a hundred different numbers of tokens.
     """
     first_objects: dict[Any, Any] = {}
-    return map(first_objects.setdefault, values, values)
+    for value in values:
+        yield first_objects.setdefault(value, value)
 
 
 def _iso_texts(times: npt.NDArray[np.datetime64]) -> list[str]:

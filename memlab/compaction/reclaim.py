@@ -235,15 +235,15 @@ def _on_this_disk(source: Source) -> Path:
 def _check_is_native(source: Source) -> None:
     """Raise StoreError unless a store is an agent's own SQLite file."""
     path_of_store = _on_this_disk(source)
-    kind = ""
     if path_of_store.is_dir():
-        kind = "a folder of files, and a file"
-    elif not source.tables:
-        kind = "no database, and a line"
-    if kind:
         raise StoreError(
-            f"{source.name} is {kind} that goes gives its room back at once: there is nothing to "
-            "vacuum"
+            f"{source.name} is a folder of files: a deleted file frees its room on the disk at "
+            "once, so there is nothing to vacuum"
+        )
+    if not source.tables:
+        raise StoreError(
+            f"{source.name} is not a database: a deleted line frees its room on the disk at once, "
+            "so there is nothing to vacuum"
         )
     if not source.is_native_format:
         raise StoreError(
@@ -264,6 +264,7 @@ def _check_room(before: Space) -> None:
     if temporary_folder.stat().st_dev == store_folder.stat().st_dev:
         # Both files need room on one disk, so their sizes are added up.
         temporary_folder = store_folder
+    # The write-ahead log may come to hold the whole file, as it is before or afterwards.
     bytes_needed = Counter({store_folder: max(before.file, before.after_vacuum)})
     bytes_needed[temporary_folder] += before.after_vacuum
     for folder, size in bytes_needed.items():

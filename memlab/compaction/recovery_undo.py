@@ -41,7 +41,7 @@ def undo_recovery(undo: Undo) -> Restored:
         if changed_keys:
             raise ArchiveError(
                 f"{counted(len(changed_keys))} written since ({some_of(changed_keys)}); nothing "
-                "was changed: take others out by id"
+                "was changed: name the ids of the others, to take those out"
             )
         if removable:
             expected = {
@@ -64,6 +64,7 @@ def _replaced_records(undo: Undo) -> dict[Key, bytes]:
     if not entry.has_plan:
         return records
     try:
+        # In place of a plan, the archive has the keys and the former records of a recovery.
         for key, text in json.loads(undo.archive.plan_text(entry)):
             record = text.encode()
             check_size(record)

@@ -54,9 +54,10 @@ def decide_retirement(frame: pd.DataFrame, history: StoreHistory, policy: Policy
     decision = decision_of(candidates.assign(**{PINNED: is_pinned}), policy, now=history.now)
     keep = decision.keep.copy()
     keep[~is_candidate] = True  # superseded memories are not loaded and do not change
+    reasons = [*decision.reasons, NEEDED]
     reason = decision.reason.copy()
-    reason[is_needed & decision.keep & ~is_load_bearing] = len(decision.reasons)
-    return Decision(keep, reason, [*decision.reasons, NEEDED])
+    reason[is_needed & decision.keep & ~is_load_bearing] = reasons.index(NEEDED)
+    return Decision(keep, reason, reasons)
 
 
 def _unpin_beyond_capacity(

@@ -120,7 +120,7 @@ def _candidates(
     for row, created_at in zip(rows, created, strict=True):
         if row.is_inactive:
             is_retired = retired is not None and retired.at(row.rowid, row.memory_id) is not None
-            if not is_retired:  # the agent withdrew it
+            if not is_retired:  # the agent itself marked it as superseded
                 continue
         is_load_bearing = load_bearing(row.kind, row.tags_json)
         expires_at = _moment(row.expires_at)

@@ -30,8 +30,8 @@ class NearDuplicate(Policy):
 
     The text of a row is its title and body, or the title alone in a frame without bodies
     (``with_body=True`` loads them). By default texts are compared by counts of their words. Each
-    word is counted once by itself and once for each neighbour: three times, and twice if it is the
-    first or the last of the text. Case is ignored. A row without words has no duplicates.
+    word is counted once by itself and once for each neighbour: three times inside a text, twice at
+    its beginning or end. Case is ignored. A row without words has no duplicates.
 
     odek compares the same counts under a random projection to 256 dimensions. Its result differs
     from this cosine ``c`` by a standard error of about ``(1 - c**2) / 16``: 0.01 at the threshold.
@@ -60,7 +60,9 @@ class NearDuplicate(Policy):
     )
     vectorise: Vectorise | None = field(
         default=None,
-        metadata={"help": "texts to vectors, for who has embeddings; counts of words otherwise"},
+        metadata={
+            "help": "function from texts to vectors, such as embeddings; by default counts of words"
+        },
     )
 
     name: ClassVar[str] = "dedup"
@@ -223,8 +225,9 @@ def replace_once(
         highest = cosine.max()
         if highest < 0:
             continue
-        most_similar = int(older[np.flatnonzero(cosine == highest)[-1]])
-        if is_trusted_row[row] >= is_trusted_row[most_similar]:
+        is_most_similar = cosine == highest
+        most_similar = int(older[is_most_similar][-1])  # the newest of them
+        if is_trusted_row[row] or not is_trusted_row[most_similar]:
             is_present[most_similar] = False
             replaced.append(Replacement(most_similar, row, float(highest)))
         elif not keep_untrusted:

@@ -59,7 +59,7 @@ def variants(
         }
         varied_sizes = _varied_sizes(policy, both=both and not given_sizes)
         if not varied_sizes:
-            varied_sizes = [None]
+            varied_sizes = [None]  # a policy without sizes has one variant
         for size in varied_sizes:
             values_of = dict(known_settings)
             if size is not None and _is_varied(size, given_sizes):
@@ -71,7 +71,9 @@ def variants(
 
 def _is_varied(size: Setting, given_sizes: set[str]) -> bool:
     """Return whether several values of a size are tried; they are not if another was given."""
-    return not given_sizes or size.name in given_sizes or size.size_unit == "age"
+    is_age = size.size_unit == "age"  # an age goes with a number or a number of tokens
+    is_given = size.name in given_sizes
+    return is_age or is_given or not given_sizes
 
 
 def _varied_sizes(policy: PolicyEntry, *, both: bool) -> Sequence[Setting | None]:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, cast
 from memlab.errors import ChangedWhileReadError, MemlabError, StoreError
 from memlab.files import ordinary_file
 from memlab.sources import base, readers
-from memlab.store.database import check_encoding, store_file, text_as_bytearray
+from memlab.store.database import check_encoding, store_file, text_read_as
 from memlab.store.records import batched, bound_value, check_canonical, jsonable, quoted, selecting
 from memlab.store.snapshot import open_snapshot, retry_if_changed
 
@@ -86,7 +86,7 @@ def exact_rows(
     columns = columns_of(connection, table)
     selected = selecting(columns, "row")
     for batch in batched(values):
-        with text_as_bytearray(connection):
+        with text_read_as(connection):
             rows = connection.execute(
                 f"SELECT {selected} FROM main.{quoted(table)} AS row "
                 f"WHERE row.{quoted(column)} IN ({', '.join('?' * len(batch))})",

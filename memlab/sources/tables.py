@@ -120,8 +120,8 @@ def of_numbers(values: npt.NDArray[Any]) -> Any:
 
 def of_text(text: bytes, kind: Any) -> Any:
     """Return a text as an Arrow array of length 1, of ``large_string`` or ``large_binary``."""
-    ends = np.array([0, len(text)], dtype=np.int64)
-    return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(ends), pa.py_buffer(text)])
+    offsets = np.array([0, len(text)], dtype=np.int64)
+    return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
 
 
 def as_numbers(column: Any, missing: Any = None) -> npt.NDArray[Any]:
@@ -136,7 +136,8 @@ def as_numbers(column: Any, missing: Any = None) -> npt.NDArray[Any]:
     if is_timestamp:
         array = array.view(pa.int64())
     if array.null_count:
-        array = array.fill_null(of_numbers(np.array([missing]))[0].cast(array.type))
+        (missing_value,) = of_numbers(np.array([missing]))
+        array = array.fill_null(missing_value.cast(array.type))
     if is_boolean:
         array = array.cast(pa.uint8())
     numbers = np.from_dlpack(array).copy()

@@ -91,7 +91,9 @@ def memlab_error_for(error: sqlite3.Error | UnicodeDecodeError, path: Path | str
             f"defines ({error}); nothing was changed: drop that index, or create it again "
             "without the collation"
         )
-    name = getattr(error, "sqlite_errorname", "BUSY" if "is locked" in str(error) else "")
+    name = getattr(error, "sqlite_errorname", "")
+    if not name and "is locked" in str(error):
+        name = "BUSY"
     primary = name.removeprefix("SQLITE_").partition("_")[0]
     if primary in {"CANTOPEN", "READONLY"} and _is_mounted_read_only(path):
         primary = "MOUNTED"
@@ -183,7 +185,7 @@ def _wal_head(log: Path) -> bytes:
 
 def _is_sound_head(head: bytes) -> bool:
     """Return whether SQLite can read the header of a log; also True for a log without content."""
-    if len(head) <= _WAL_HEAD.size:
+    if len(head) <= _WAL_HEAD.size:  # no byte follows the header, if it is complete at all
         return True
     magic, version, *_, first, second = _WAL_HEAD.unpack(head[: _WAL_HEAD.size])
     if magic not in _WAL_BYTE_ORDERS or version != _WAL_VERSION:
@@ -414,12 +416,15 @@ def connect_reading(uri: str, *, busy_timeout: float = 5.0) -> sqlite3.Connectio
 
 
 @contextmanager
-def text_as_bytearray(
-    connection: sqlite3.Connection, text: Callable[[bytes], Any] = bytearray
+def text_read_as(
+    connection: sqlite3.Connection, factory: Callable[[bytes], Any] = bytearray
 ) -> Iterator[None]:
-    """Return text as bytearray in the block: it then differs from a blob and need not be UTF-8."""
+    """Read text with a factory in the block, such as bytearray.
+
+    A bytearray differs from a blob, and need not be UTF-8.
+    """
     before = connection.text_factory
-    connection.text_factory = text
+    connection.text_factory = factory
     try:
         yield
     finally:

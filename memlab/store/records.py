@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from memlab.errors import ArchiveError, StoreError
 from memlab.items import is_load_bearing_stored
-from memlab.store.database import COLUMNS, ROWID_NAMES, limit_value_size, text_as_bytearray
+from memlab.store.database import COLUMNS, ROWID_NAMES, limit_value_size, text_read_as
 from memlab.store.shapes import (
     check_integer,
     list_of,
@@ -33,7 +33,7 @@ from memlab.store.shapes import fields as shape_of_fields
 from memlab.store.signals import HAS_SIGNALS, SIGNALS, signal_columns
 
 Value = int | float | bytes | bytearray | None
-"""A value as :func:`memlab.store.database.text_as_bytearray` reads it: bytearray is text, bytes a
+"""A value as :func:`memlab.store.database.text_read_as` reads it: bytearray is text, bytes a
 blob."""
 
 Item = TypeVar("Item")
@@ -355,7 +355,7 @@ def _rows_at(
         if last - first < 2 * len(positions):
             where = "BETWEEN ? AND ?"
             bound = [first, last]
-    with text_as_bytearray(connection, text):
+    with text_read_as(connection, text):
         return connection.execute(
             f"SELECT rowid, {selecting(layout.columns)} FROM main.memory_items AS item "
             f"WHERE rowid {where}",
@@ -403,7 +403,7 @@ def signals_at(
         return {}
     marks = ", ".join("?" * len(positions))
     chosen = selecting(layout.signals, "signal")
-    with text_as_bytearray(connection):
+    with text_read_as(connection):
         selected = connection.execute(
             f"SELECT item.rowid, {chosen} FROM main.memory_items AS item JOIN main.{SIGNALS} AS "
             f"signal ON {HAS_SIGNALS} WHERE item.rowid IN ({marks})",

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from memlab.errors import BadRowError, CompactionError, UnsafeDeletionError
 from memlab.items import is_load_bearing_stored
-from memlab.store.database import text_as_bytearray
+from memlab.store.database import text_read_as
 from memlab.store.records import fingerprint_under_triggers, quoted
 from memlab.store.signals import HAS_SIGNALS, SIGNALS, signal_columns
 
@@ -220,7 +220,7 @@ def classify_rows(connection: sqlite3.Connection, protected: frozenset[str] = fr
     )
     verdict = cache(is_load_bearing_stored)
     load_bearing = 0
-    with text_as_bytearray(connection):
+    with text_read_as(connection):
         # Rows of a pair that is known to be prunable are skipped in SQL.
         for position, kind, tags_json, active in connection.execute(
             f"SELECT rowid, kind, tags_json, superseded_by IS NULL FROM memory_items "

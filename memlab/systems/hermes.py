@@ -227,17 +227,17 @@ class Hermes(FileSource):
         return About(TextPage("Hermes", facts, []), {"store": self.name, "files": counts})
 
     def diagnostics(self) -> Sequence[Trouble]:
-        """Return whether a file is at its limit, so that Hermes refuses further entries."""
-        full = []
+        """Return a finding that counts the files at their limit, to which Hermes adds no entry."""
+        full_files = []
         for name, size in self.sizes().items():
             limit = self.limit_of(name)
             if size >= limit:
-                full.append(f"{name} has {size:,} of at most {limit:,} characters")
+                full_files.append(f"{name} has {size:,} of at most {limit:,} characters")
         return [
             Trouble(
                 name="limit",
-                found=len(full),
-                summary="; ".join(full) or "every file is below its limit of characters",
+                found=len(full_files),
+                summary="; ".join(full_files) or "every file is below its limit of characters",
                 advice="Hermes adds no entry there: remove or shorten some with its memory tool",
             )
         ]

@@ -62,7 +62,7 @@ class Serena(NotesSource):
 
     @classmethod
     def folder_meant(cls, path: Path) -> Path:
-        """Return the path. The folder of a project means its memories only after a scheme."""
+        """Return the path. A project's folder means its memories only in a name with a scheme."""
         return path
 
     @staticmethod
@@ -89,7 +89,7 @@ class Serena(NotesSource):
         )
 
     def is_document(self, key: Key, record: bytes) -> bool:  # noqa: ARG002 - the folder decides
-        """Return whether an archived file was in a folder that is not Serena's."""
+        """Return whether an archived file was a document: its folder is not one of Serena's."""
         return not _is_memories(self.path)
 
     @staticmethod

@@ -130,7 +130,7 @@ class MemoryBrowser(DisplayMixin):
         self._is_prunable = present[c.PRUNABLE].to_numpy(dtype=bool)
         self._members_by_part = _members_by_part(present)
         self._members_by_age_and_use = _members_by_age_and_use(present, history.references)
-        self._group_kinds = [self._members_by_part, self._members_by_age_and_use]
+        self._members_of_charts = [self._members_by_part, self._members_by_age_and_use]
         self._written_on = _days_of(self.memories[c.CREATED_AT])
         self._first_days = _first_days_of_steps(self._written_on)
         self._chosen_groups: set[str] = set()
@@ -212,7 +212,7 @@ class MemoryBrowser(DisplayMixin):
             if name not in known_names:
                 raise ValueError(f"no group {name!r}; there are {', '.join(known_names)}")
         self._chosen_groups = set(names)
-        for chart, members_by_name in zip(self._group_charts, self._group_kinds, strict=True):
+        for chart, members_by_name in zip(self._group_charts, self._members_of_charts, strict=True):
             if chart is not None:
                 chart.selected = [name for name in members_by_name if name in self._chosen_groups]
         self._filter()
@@ -322,7 +322,10 @@ class MemoryBrowser(DisplayMixin):
         usage = age_or_use(past, self._history.references)
         usage_chart = _chart_of(charts.plot_age_or_use(usage))
         # From top to bottom: the groups by use, a free row, and the quarters by age.
-        places = [*range(len(TIMES)), *range(len(TIMES) + 1, len(TIMES) + 1 + len(QUARTERS))]
+        first_quarter = len(TIMES) + 1
+        places_by_use = range(len(TIMES))
+        places_by_age = range(first_quarter, first_quarter + len(QUARTERS))
+        places = [*places_by_use, *places_by_age]
         self.usage = _brush_of(
             usage_chart, dict(zip(self._members_by_age_and_use, places, strict=True))
         )
@@ -455,7 +458,7 @@ class MemoryBrowser(DisplayMixin):
             is_shown &= self._written_on >= self._first_days[first_step]
             if last_step + 1 < len(self._first_days):
                 is_shown &= self._written_on < self._first_days[last_step + 1]
-        for members_by_name in self._group_kinds:
+        for members_by_name in self._members_of_charts:
             chosen = [
                 is_member
                 for name, is_member in members_by_name.items()

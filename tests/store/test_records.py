@@ -17,7 +17,7 @@ from memlab.errors import ArchiveError, StoreError
 from memlab.lifecycle import LifecycleStore
 from memlab.policies import KeepRecent, TimeToLive
 from memlab.store import SqliteMemoryStore, records
-from memlab.store.database import CREATE_TABLE, text_as_bytearray
+from memlab.store.database import CREATE_TABLE, text_read_as
 from memlab.store.records import (
     fingerprint_of,
     insert_records,
@@ -57,7 +57,7 @@ def copied(path: Path, other: Path) -> None:
 
 
 def dumped(path: Path) -> list[object]:
-    with closing(sqlite3.connect(path)) as connection, text_as_bytearray(connection):
+    with closing(sqlite3.connect(path)) as connection, text_read_as(connection):
         connection.row_factory = sqlite3.Row
         rows = connection.execute("SELECT rowid, * FROM memory_items ORDER BY rowid").fetchall()
         return [{name: (type(v), repr(v)) for name, v in dict(fetched).items()} for fetched in rows]

@@ -66,12 +66,12 @@ class FolderHistory(ExternalHistory):
     def iter_deleted(self, *, with_body: bool) -> Iterator[readers.Rows]:
         """Yield the memories that were committed to git and no longer exist."""
         for losses in batched(self._iter_losses()):
-            others = {
+            extra_columns = {
                 column: [getattr(loss, field) for loss in losses]
                 for column, field in _LOSS_FIELDS.items()
             }
             rows = [self.source.row_of(loss.record) for loss in losses]
-            yield readers.rows_from_dicts(rows, with_body=with_body, others=others)
+            yield readers.rows_from_dicts(rows, with_body=with_body, others=extra_columns)
 
     def iter_lost(self) -> Iterator[Loss]:
         """Yield the memories that were committed to git and no longer exist, or are empty now.
@@ -109,6 +109,7 @@ class FolderHistory(ExternalHistory):
                         at=lifetime.deleted_at,
                         since=lifetime.written,
                         commit=lifetime.commit,
+                        # A loss whose file is still in the last commit is an emptied file.
                         is_emptied=lifetime.is_in_head,
                         moved_to=lifetime.moved_to,
                         perhaps=lifetime.similar_file,

@@ -41,12 +41,15 @@ _NEW_DIGEST: Final = "made"
 _BEFORE_INSERTION: Final = "old"
 """The index before memories were inserted."""
 _AFTER_INSERTION: Final = "base"
-"""The index after memories were inserted; with the one before it shows later edits."""
+"""The index after memories were inserted. A comparison with it shows later edits."""
 _JOURNAL: Final = "journal.json"
 _MARKER: Final = "memlab_folder_change"
 FORMAT: FileFormat = FileFormat(number=1, readable_from=1, oldest=1)
-"""Format of a journal. A journal that is readable from its own format has one number only, because
-readers of format 1 reject unknown fields."""
+"""Format of a journal.
+
+The number `readable_from` is written only if it differs from the number of the format, because
+readers of format 1 reject unknown fields.
+"""
 _READABLE_FROM: Final = "readable_from"
 
 _FAULTS: Final = (
@@ -147,7 +150,7 @@ class IndexSwap(NamedTuple):
     after : bytes
         The content of the new version.
     path : str
-        Path of the version that was moved out; the new version if there was no index.
+        Path of the replaced version. If there was no index, path of the new version.
     """
 
     before: FileCopy | None
@@ -232,9 +235,10 @@ class Operation:
         if folder.inode_of(PENDING) is None:
             folder.make_folder(PENDING, 0o700)
         folder.make_folder(unfinished.files_path)
-        for number, file in enumerate(files):
-            if file is not None and not self.is_removal:
-                folder.write(file._replace(name=f"{unfinished.files_path}/{number}"))
+        if not self.is_removal:
+            for number, file in enumerate(files):
+                if file is not None:
+                    folder.write(file._replace(name=f"{unfinished.files_path}/{number}"))
         journal = FileCopy(
             name=f"{unfinished.path}/{_JOURNAL}",
             data=json.dumps(self._json_fields()).encode(),
@@ -313,7 +317,7 @@ class Operation:
         undo : bool
             Whether to undo the change of the operation.
         are_new : bool
-            Whether the index may not have an entry of the memories yet.
+            Whether the memories are new: the index must not have an entry of them.
         earlier : IndexVersion, optional
             The version to restore.
 
@@ -484,7 +488,10 @@ class Operation:
         current = folder.read_if_there(name)
         # If there was no index before, the new version was linked: both paths are one file.
         is_linked = folder.inode_of(f"{self.path}/{_OTHER_VERSION}") == folder.inode_of(name)
-        if other_version and new_digest.data == _digest(other_version.data) and not is_linked:
+        is_new_version_aside = other_version is not None and new_digest.data == _digest(
+            other_version.data
+        )
+        if is_new_version_aside and not is_linked:
             return  # the versions were not exchanged
         is_unedited = current is not None and new_digest.data == _digest(current.data)
         if other_version is None or not is_unedited:
@@ -601,7 +608,7 @@ def _damaged(folder: Folder, reason: str) -> StoreError:
     """Return the error for a pending change that this version cannot roll back."""
     return StoreError(
         f"{folder.path / PENDING} is no change that this memlab can take back ({reason}); look "
-        "into it, move what is under out back by hand, then remove it"
+        "into it, move the files in its folder out back by hand, then remove it"
     )
 
 

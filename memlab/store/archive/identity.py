@@ -19,7 +19,7 @@ from memlab.store.archive.location import SUFFIX, ArchiveLocation, existing_path
 from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.opening import read_archive
 from memlab.store.archive.schema import SampleRow
-from memlab.store.database import text_as_bytearray
+from memlab.store.database import text_read_as
 from memlab.store.snapshot import read_snapshot
 
 _SAMPLE_SIZE: Final = 32
@@ -147,7 +147,7 @@ def _digests(connection: sqlite3.Connection, rows_sql: str) -> dict[int, str]:
 
     `rows_sql` is the statement that selects the rows, from its FROM on.
     """
-    with text_as_bytearray(connection, bytes):
+    with text_read_as(connection, bytes):
         selected = connection.execute(f"SELECT rowid, memory_id, created_at {rows_sql}").fetchall()
     return {
         row[0]: hashlib.blake2b(repr(row).encode(), digest_size=8).hexdigest() for row in selected

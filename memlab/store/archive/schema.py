@@ -259,7 +259,7 @@ def text_in(value: object, what: str, *, most: int = 2**16) -> str:
     Parameters
     ----------
     value : object
-        The value, with text as a bytearray (see :func:`memlab.store.database.text_as_bytearray`).
+        The value, with text as a bytearray (see :func:`memlab.store.database.text_read_as`).
     what : str
         The name of the value for an error message.
     most : int

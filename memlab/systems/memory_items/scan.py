@@ -24,7 +24,7 @@ from memlab.clock import moment_of
 from memlab.sources import tables
 from memlab.sources.readers import Fault, Rows
 from memlab.store.archive.retired import RetiredMemories
-from memlab.store.database import limit_value_size, text_as_bytearray
+from memlab.store.database import limit_value_size, text_read_as
 from memlab.store.records import Layout, Record, batched, bound_value, quoted
 from memlab.store.signals import HAS_SIGNALS
 from memlab.store.signals import SIGNALS as SIDE_TABLE
@@ -44,7 +44,7 @@ _PIECE_BYTES: Final = 2**20
 _RECORDS_PER_BATCH: Final = 4096
 """Number of archived records in a batch."""
 _MOST_GAPS: Final = 4
-"""Ratio of rowids to rows below which the batches are ranges of equally many rowids."""
+"""Maximum number of rowids per row for batches that are rowid ranges of one length."""
 
 NULLABLE: Final = ("source_task_ref", "superseded_by")
 BETWEEN: Final = "FROM memory_items NOT INDEXED WHERE rowid BETWEEN ? AND ?"
@@ -55,7 +55,7 @@ NULL: Final = "\x1e"
 """Represents NULL in the concatenated texts."""
 _DECIMALS: Final = 10_000.0
 """Factor that makes a confidence with up to four decimals a whole number."""
-_ALL_ARE_TEXTS: Final = " AND ".join(  # blobs sort after every text
+_ALL_ARE_TEXTS: Final = " AND ".join(  # blobs sort after every text; NULL < x'' is NULL, not 0
     f"({name} < x'') IS NOT 0" if name in NULLABLE else f"{name} < x''" for name in tables.TEXTS
 )
 _CONFIDENCE_AS_INTEGER: Final = f"CAST(confidence * {_DECIMALS} + 0.5 AS INTEGER)"
@@ -197,7 +197,8 @@ def _split_joined(
     if any(column is None for column in columns.values()):
         return None
     columns["active"] = columns["superseded_by"].is_null()
-    columns["chars"] = pc.add(*(pc.utf8_length(columns[name]) for name in ("title", "body")))
+    title_chars = pc.utf8_length(columns["title"])
+    columns["chars"] = pc.add(title_chars, pc.utf8_length(columns["body"]))
     columns |= {name: columns[name].dictionary_encode() for name in tables.REPEATING}
     return pa.table(columns, tables.SCHEMA)
 
@@ -257,7 +258,7 @@ def without_reading_body(connection: sqlite3.Connection, rowid: Range) -> Rows:
     """Return one row without its body, whose characters are counted piece by piece."""
     empty_body = "CASE typeof(body) WHEN 'text' THEN '' WHEN 'blob' THEN x'' ELSE body END"
     columns = (empty_body if name == "body" else name for name in _COLUMNS)
-    with text_as_bytearray(connection):
+    with text_read_as(connection):
         query = f"SELECT {', '.join(columns)} {BETWEEN}"
         values = connection.execute(query, rowid).fetchone()
     if values is None:
@@ -392,7 +393,7 @@ def _fetched(
     bounds = (0, -1)
     if len(positions):
         bounds = (positions[0].as_py(), positions[-1].as_py())
-    with text_as_bytearray(connection, factory):
+    with text_read_as(connection, factory):
         return connection.execute(query, bounds).fetchall()
 
 
@@ -431,6 +432,7 @@ def rows_of_records(records: Iterable[Record], *, with_body: bool = False) -> It
     for batch in batched(records, _RECORDS_PER_BATCH):
         parsed = [(position, json.loads(record)) for position, record in batch]
         rows = _rows_of(_stored_values(position, row) for position, row in parsed)
+        # The last element has the values; those before it are the key of the row in that table.
         signals = {position: row[SIDE_TABLE][-1] for position, row in parsed if SIDE_TABLE in row}
         present = {name for row in signals.values() for name in row if row[name] is not None}
         names = [name for name in tables.SIGNALS.names if name in present]
@@ -457,9 +459,8 @@ def _without_body(rows: Rows) -> Rows:
 def _stored_value(value: Any) -> Any:
     """Return the value that SQLite had for a JSON value of a record."""
     expression, bound = bound_value(value)
-    if expression == "?":
-        return bound
-    return bytearray(bound)  # text that is not UTF-8
+    is_plain = expression == "?"  # else the value is text that is not UTF-8, bound as a blob
+    return bound if is_plain else bytearray(bound)
 
 
 def _readable_value(value: Any) -> Any:

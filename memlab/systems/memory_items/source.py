@@ -36,7 +36,8 @@ class MemoryItems(base.Source):
 
     scheme = "file"
     is_native_format = True
-    tables: ClassVar = {"memory_items": ("memory_id",)}  # reading reports other missing columns
+    # A file is recognised by this column alone. Another missing column is an error when it is read.
+    tables: ClassVar = {"memory_items": ("memory_id",)}
 
     def __init__(self, location: "str | PathLike[str] | SqliteMemoryStore") -> None:
         self._open: SqliteMemoryStore | None = None
@@ -233,7 +234,7 @@ class _Reader(readers.Reader):
 
     def side_effects(self, keys: Iterable[readers.Key]) -> tuple[TriggerEffect, ...]:
         self._connection.text_factory = str  # a scan sets it to bytes
-        # The positions are needed only if triggers or foreign keys refer to the table.
+        # Only the check of foreign keys asks which rows refer to the memories at these positions.
         positions: Iterable[int] = ()
         if selection.foreign_keys_on_memories(self._connection):
             positions = cast("Iterable[int]", keys)
@@ -265,7 +266,7 @@ class _Writer(_Reader, readers.SupersedingWriter):
     def _delete(self, expected: Mapping[readers.Key, str]) -> None:
         load_bearing = classify_rows(self._connection, self._protected)
         stored.fill_positions(self._connection, "wanted", cast("Iterable[int]", expected))
-        if self._replaces:
+        if self._replaces:  # a replaced row may be load-bearing: it is inserted again
             load_bearing -= count_load_bearing(self._connection, _IS_WANTED)
         delete_rows(self._connection, _IS_WANTED, load_bearing)
 
