@@ -19,7 +19,12 @@ from memlab.systems.claude_code.index import (
     names_of,
     remove_entries,
 )
-from memlab.systems.claude_code.markdown import LONGEST, FileNames, mentions_in, read_front_matter
+from memlab.systems.claude_code.markdown import (
+    MAX_FRONT_MATTER,
+    FileNames,
+    mentions_in,
+    read_front_matter,
+)
 
 FOLDER = Path("/home/u/.claude/projects/-w/memory")
 FILES = ("a.md", "b.md", "c.md", "d.md")
@@ -319,7 +324,9 @@ def test_text_without_front_matter_has_no_fields(text: str) -> None:
     assert read_front_matter(text) == ({}, 0, "", None)
 
 
-@pytest.mark.parametrize("text", ["\nThe text begins here.\n", "x: y\n" * LONGEST + "---\nbody"])
+@pytest.mark.parametrize(
+    "text", ["\nThe text begins here.\n", "x: y\n" * MAX_FRONT_MATTER + "---\nbody"]
+)
 def test_front_matter_without_an_end_keeps_type_and_text(text: str) -> None:
     head = read_front_matter(f"---\nname: a\ntype: feedback\n{text}")
     assert head.fields["type"] == "feedback"

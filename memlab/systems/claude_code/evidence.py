@@ -18,7 +18,7 @@ from memlab.sources.opening import NOT_ENTERED
 from memlab.sources.recognition import Evidence, Strength, spellings, strongest
 from memlab.systems.claude_code.hubs import list_of_links
 from memlab.systems.claude_code.index import INDEX, RETIRED, MemoryIndex
-from memlab.systems.claude_code.markdown import DEEPEST, FileNames, read_front_matter
+from memlab.systems.claude_code.markdown import MAX_SUBFOLDERS, FileNames, read_front_matter
 
 TYPES: Final = frozenset({"user", "feedback", "project", "reference"})
 """Types of Claude Code's memories."""
@@ -75,7 +75,7 @@ def may_hold_memories(name: str) -> bool:
     [True, False, False, False]
     """
     parts = name.split("/")
-    return len(parts) <= DEEPEST and not any(map(_is_left_out, parts))
+    return len(parts) <= MAX_SUBFOLDERS and not any(map(_is_left_out, parts))
 
 
 def _is_left_out(name: str) -> bool:

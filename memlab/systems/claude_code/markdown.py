@@ -14,14 +14,17 @@ from typing import Any, Final, NamedTuple
 from unicodedata import normalize
 from urllib.parse import unquote
 
-DEEPEST: Final = 8
+MAX_SUBFOLDERS: Final = 8
 """Maximum number of subfolders above a memory."""
-LONGEST: Final = 2**16
+MAX_FRONT_MATTER: Final = 2**16
 """Maximum length of front matter in characters, from the beginning of the file."""
 
-_BEGIN: Final = re.compile(r"\ufeff?---[^\S\n]*\n")
-_END: Final = re.compile(r"^(?:---|\.\.\.)[^\S\n]*(?:\n|\Z)", re.MULTILINE)
-_LINE: Final = re.compile(r"[ \t]*([A-Za-z_][\w.-]*)[ \t]*:(?:[ \t]+(.*))?$")
+_FRONT_MATTER_START: Final = re.compile(r"\ufeff?---[^\S\n]*\n")
+_FRONT_MATTER_END: Final = re.compile(r"^(?:---|\.\.\.)[^\S\n]*(?:\n|\Z)", re.MULTILINE)
+_FIELD_LINE: Final = re.compile(r"[ \t]*(?P<name>[A-Za-z_][\w.-]*)[ \t]*:(?:[ \t]+(?P<value>.*))?$")
+"""A line ``name: value`` of front matter; the value may be missing."""
+_MAX_YAML_INDICATORS: Final = 500
+"""Maximum number of characters in front matter that can begin a nested collection of YAML."""
 
 _WIKILINK: Final = re.compile(
     r"\[\[(?P<name>[^\[\]\n|#]+)(?:#[^\[\]\n|]*)?(?:\|(?P<alias>[^\[\]\n]*))?\]\]"
@@ -33,21 +36,23 @@ _LINK: Final = re.compile(
 )
 """A link. The repetitions are bounded, because an unbounded match of a line of brackets takes
 quadratic time."""
-_TITLE_LINE: Final = re.compile(r"^ {0,3}#{1,6}[ \t]+(?P<title>\S[^\n]*)", re.MULTILINE)
+_HEADING: Final = re.compile(r"^ {0,3}#{1,6}[ \t]+(?P<title>\S[^\n]*)", re.MULTILINE)
 _ITEM: Final = re.compile(r"[ \t>]*(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?|[ \t]*\|")
+"""The beginning of a list item, with its check box, or of a table row."""
 _LEADING_LINK: Final = re.compile(r"[ \t>]*[*_~]{0,3}\[")
 _LEADING_NAME: Final = re.compile(
     r"[ \t]*[*_`~]{0,4}(?P<name>(?:\w[\w.-]*/){0,8}\w[\w.-]*\.md)(?![\w/-])"
 )
-_TITLE: Final = re.compile(r"""(?<![ \t])[ \t]+(?:"[^"]*"|'[^']*')$""")
+_LINK_TITLE: Final = re.compile(r"""(?<![ \t])[ \t]+(?:"[^"]*"|'[^']*')$""")
+"""The title in the target of a link, as in ``(a.md "Title")``."""
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _BACKTICKS: Final = re.compile("`+")
 _NO_LINK_AFTER: Final = re.compile(r"[\w!)\]]")
 """A character before a bracket that makes it an image or an array index, not a link."""
 _SUFFIX: Final = ".md"
-_LONGEST_NAME: Final = 256
-"""Length from which a text is no file name. Unicode normalization of longer texts takes quadratic
-time."""
+_MAX_NAME: Final = 255
+"""Maximum length of a file name in characters. Unicode normalization of longer texts takes
+quadratic time."""
 
 
 class FrontMatter(NamedTuple):
@@ -80,22 +85,22 @@ def read_front_matter(text: str) -> FrontMatter:
     >>> read_front_matter("---\nname: Tests: all of them\ntype: user\n---\n").fields["name"]
     'Tests: all of them'
     """
-    begin = _BEGIN.match(text[:LONGEST])
+    begin = _FRONT_MATTER_START.match(text[:MAX_FRONT_MATTER])
     if begin is None:
         return FrontMatter({}, 0, "")
-    remainder = text[begin.end() : LONGEST]
-    end = _END.search(remainder)
+    remainder = text[begin.end() : MAX_FRONT_MATTER]
+    end = _FRONT_MATTER_END.search(remainder)
     if end is not None:
         block = remainder[: end.start()]
         text_at = begin.end() + end.end()
         problem = ""
     else:
         lines = remainder.splitlines(keepends=True)
-        block = "".join(takewhile(lambda line: _LINE.match(line.rstrip("\r\n")), lines))
+        block = "".join(takewhile(lambda line: _FIELD_LINE.match(line.rstrip("\r\n")), lines))
         text_at = 0
         problem = "it does not end" if block else ""
     # Nested collections take PyYAML quadratic time and can exhaust the stack.
-    if sum(map(block.count, "[{-?:&*")) > 500:
+    if sum(map(block.count, "[{-?:&*")) > _MAX_YAML_INDICATORS:
         problem = problem or "it has more brackets and colons than anybody writes"
     if not problem:
         import yaml  # imported late: no other kind of store needs it
@@ -128,17 +133,29 @@ def _line_by_line(block: str) -> dict[str, str]:
     """Return the fields of lines such as ``name: value``; the first line of a name wins."""
     fields: dict[str, str] = {}
     for line in block.splitlines():
-        match = _LINE.match(line.rstrip())
-        if match is None or not match[2]:
+        match = _FIELD_LINE.match(line.rstrip())
+        if match is None or not match["value"]:
             continue
-        value = match[2].strip()
+        value = match["value"].strip()
         is_quoted = len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'"
-        fields.setdefault(match[1], value[1:-1] if is_quoted else value)
+        if is_quoted:
+            value = value[1:-1]
+        fields.setdefault(match["name"], value)
     return fields
 
 
 class Mention(NamedTuple):
-    """A mention of a file in a text: the target, its start and end, and the label."""
+    """A mention of a file in a text.
+
+    Attributes
+    ----------
+    target : str
+        The target of the link, or the file name.
+    start, end : int
+        The start and the end of the mention in the text.
+    label : str
+        The text that a reader sees instead of the target.
+    """
 
     target: str
     start: int
@@ -157,9 +174,10 @@ class FileNames:
     names : collection of str
         The files, by their paths in the folder.
     aliases : mapping of str to str
-        The files by other names.
+        The files by their other names, such as the name in front matter.
     base : str
-        Path in the folder of the subfolder from which links lead; empty for the folder itself.
+        The subfolder to which links are relative, by its path in the folder; empty for the folder
+        itself.
     """
 
     folder: Path
@@ -175,7 +193,7 @@ class FileNames:
         return self.folder, frozenset(self.names), frozenset(self.aliases.items()), self.base
 
     def beside(self, name: str) -> "FileNames":
-        """Return the names as links in a file of the folder use them."""
+        """Return the names for links in a file of the folder, which are relative to that file."""
         base = name.rpartition("/")[0]
         if base == self.base:
             return self
@@ -189,20 +207,20 @@ class FileNames:
         return bool(self.base) or any("/" in name for name in self.names)
 
     @cached_property
-    def _by_folded(self) -> dict[str, str | None]:
+    def _file_by_folded_name(self) -> dict[str, str | None]:
         """The file of each case-folded name; None if several files share it."""
-        names: dict[str, str | None] = {}
+        file_by_name: dict[str, str | None] = {}
         for name in self.names:
             folded = _folded(name)
-            names[folded] = None if folded in names else name
-        return names
+            file_by_name[folded] = None if folded in file_by_name else name
+        return file_by_name
 
     def file_of(self, target: str) -> str | None:
         """Return the file of a link target; None if no file matches.
 
-        A file matches by its exact name, else by Unicode form or case if only one file does. A
-        target without a slash and a suffix, such as that of ``[[name]]``, also matches the only
-        file of that name in a subfolder.
+        A file matches by its exact name. A name that differs in case or in Unicode form matches if
+        only one file has it. A target without a slash and a suffix, such as that of ``[[name]]``,
+        also matches the only file of that name in a subfolder.
         """
         if target not in self._resolved:
             self._resolved[target] = self._resolve(target)
@@ -215,50 +233,59 @@ class FileNames:
             if file:
                 return file
         if self._has_subfolders and _is_stem(target):
-            return self._by_stem.get(_folded(target))
+            return self._file_by_stem.get(_folded(target))
         return None
 
     def _candidates(self, target: str) -> Iterator[str]:
         """Yield the paths in the folder that a target may mean, in order of preference."""
-        written = path_in_target(target)
-        bare = re.split(r"[#?]", written, maxsplit=1)[0]
-        for text in dict.fromkeys((written, bare, unquote(bare))):
-            for path in self._paths_meant(text):
+        path_as_written = path_in_target(target)
+        without_anchor = re.split(r"[#?]", path_as_written, maxsplit=1)[0]
+        for text in dict.fromkeys((path_as_written, without_anchor, unquote(without_anchor))):
+            for path in self._paths_in_folder(text):
                 yield path
                 yield f"{path}{_SUFFIX}"
 
-    def _paths_meant(self, text: str) -> Iterator[str]:
-        """Yield the paths in the folder of a path in a link: from the base, and from the folder."""
-        written = text.removeprefix("./")
-        path = written.removeprefix(f"{self.folder}/")
-        inner = path.removeprefix(f"{self.folder.name}/")
+    def _paths_in_folder(self, text: str) -> Iterator[str]:
+        """Yield the paths in the folder that a path in a link may mean.
+
+        The path may be relative to the base, to the folder or to the parent of the folder, or
+        absolute.
+        """
+        path_as_written = text.removeprefix("./")
+        path = path_as_written.removeprefix(f"{self.folder}/")
+        path_from_parent = path.removeprefix(f"{self.folder.name}/")
         if not self._has_subfolders:
-            if 0 < len(inner) < _LONGEST_NAME and "/" not in inner:
-                yield inner
+            if 0 < len(path_from_parent) <= _MAX_NAME and "/" not in path_from_parent:
+                yield path_from_parent
             return
-        is_too_long = any(len(part) >= _LONGEST_NAME for part in path.split("/"))
+        is_too_long = any(len(part) > _MAX_NAME for part in path.split("/"))
         if not path or path.startswith("/") or is_too_long:
             return
-        from_base = f"{self.base}/{path}" if self.base and path == written else path
-        for candidate in dict.fromkeys((from_base, path, inner)):
+        is_absolute = path != path_as_written
+        path_from_base = f"{self.base}/{path}" if self.base and not is_absolute else path
+        for candidate in dict.fromkeys((path_from_base, path, path_from_parent)):
             normalized = normpath(candidate)
-            if normalized.count("/") <= DEEPEST and not normalized.startswith("../"):
+            if normalized.count("/") <= MAX_SUBFOLDERS and not normalized.startswith("../"):
                 yield normalized
 
     @cached_property
-    def _by_stem(self) -> dict[str, str | None]:
-        """The file in a subfolder of each case-folded last name; None if several files share it."""
-        stems: dict[str, str | None] = {}
+    def _file_by_stem(self) -> dict[str, str | None]:
+        """The file of each case-folded last name without a suffix, for files in subfolders.
+
+        The value is None if several files share the name, or if the file is in no subfolder.
+        """
+        file_by_stem: dict[str, str | None] = {}
         for name in self.names:
             stem = _folded(name.rpartition("/")[2].removesuffix(_SUFFIX))
-            stems[stem] = None if stem in stems or "/" not in name else name
-        return stems
+            is_unique = stem not in file_by_stem
+            file_by_stem[stem] = name if is_unique and "/" in name else None
+        return file_by_stem
 
     def _file_named(self, path: str) -> str | None:
         """Return the file with a name; None if no file, or more than one, matches."""
         if path in self.names:
             return path
-        return self._by_folded.get(_folded(path)) or self.aliases.get(path)
+        return self._file_by_folded_name.get(_folded(path)) or self.aliases.get(path)
 
 
 def mentions_in(text: str) -> tuple[Mention, ...]:
@@ -269,7 +296,7 @@ def mentions_in(text: str) -> tuple[Mention, ...]:
             target=link["name"] or link["target"],
             start=link.start(),
             end=link.end(),
-            label=link["label"] or (link["alias"] or link["name"] or "").strip(),
+            label=_label_of(link),
         )
         mentions.append(mention)
     item = _ITEM.match(text)
@@ -284,16 +311,23 @@ def mentions_in(text: str) -> tuple[Mention, ...]:
     return tuple(sorted(mentions, key=lambda mention: mention.start))
 
 
+def _label_of(link: re.Match[str]) -> str:
+    """Return the label of a link; for ``[[name]]``, the alias or the name."""
+    if link["label"]:
+        return link["label"]
+    return (link["alias"] or link["name"] or "").strip()
+
+
 def name_in_link(target: str) -> str | None:
     """Return the Markdown file that the target of a link names; None if it names no file.
 
     >>> [name_in_link(target) for target in ("a.md", "<a b.md>", "./a%20b.md#c", "a", "https://x")]
     ['a.md', 'a b.md', 'a b.md', 'a.md', None]
     """
-    written = target.strip().strip("<>")
-    if not written or _SCHEME.match(written) or written.startswith("#"):
+    path = target.strip().strip("<>")
+    if not path or _SCHEME.match(path) or path.startswith("#"):
         return None
-    name = unquote(re.split(r"[#?]", written, maxsplit=1)[0]).removeprefix("./")
+    name = unquote(re.split(r"[#?]", path, maxsplit=1)[0]).removeprefix("./")
     return name if name.endswith(_SUFFIX) else f"{name}{_SUFFIX}"
 
 
@@ -314,26 +348,32 @@ def inline_links(text: str, mentions: Iterable[Mention]) -> Iterator[Mention]:
     >>> [link.target for link in inline_links(text, mentions_in(text))]
     ['b.md']
     """
-    code = _code_spans(text)
+    code_spans = _code_spans(text)
     for mention in mentions:
         is_link = text.startswith("[", mention.start) and not is_wikilink(text, mention)
-        is_in_code = any(start <= mention.start < end for start, end in code)
+        is_in_code = any(span.start <= mention.start < span.end for span in code_spans)
         is_other_bracket = _NO_LINK_AFTER.match(text, max(mention.start - 1, 0)) is not None
         if is_link and not is_in_code and not is_other_bracket:
             yield mention
 
 
-def _code_spans(text: str) -> list[tuple[int, int]]:
-    """Return the start and end of each code span, between two equal runs of backticks."""
+class _CodeSpan(NamedTuple):
+    """The start and the end of a code span in a text."""
+
+    start: int
+    end: int
+
+
+def _code_spans(text: str) -> list[_CodeSpan]:
+    """Return the code spans of a text, each from one run of backticks to the next equal one."""
     spans = []
-    opened: tuple[int, int] | None = None
+    opening: re.Match[str] | None = None
     for run in _BACKTICKS.finditer(text):
-        length = run.end() - run.start()
-        if opened is None:
-            opened = run.start(), length
-        elif opened[1] == length:
-            spans.append((opened[0], run.end()))
-            opened = None
+        if opening is None:
+            opening = run
+        elif run[0] == opening[0]:
+            spans.append(_CodeSpan(opening.start(), run.end()))
+            opening = None
     return spans
 
 
@@ -358,7 +398,7 @@ def path_below(target: str) -> str | None:
 
 
 def is_inside(target: str) -> bool:
-    """Return whether a target looks like the path of a file in the same folder or beside it."""
+    """Return whether a target looks like a relative path of a file."""
     path = target.strip().strip("<>")
     return is_local(path.replace("/", "-")) and not path.startswith("/")
 
@@ -416,17 +456,17 @@ def split_links(text: str, files: Collection[str], names: FileNames) -> Unlinked
     """Return a text split from its links to some files; None if links are nested."""
     remaining = ""
     links = []
-    copied_to = 0  # the position in `text` up to which it was copied
+    copied_end = 0  # the end of the part of `text` that was copied
     for mention in mentions_in(text):
         if names.file_of(mention.target) not in files:
             continue
-        remaining += text[copied_to : mention.start]
+        remaining += text[copied_end : mention.start]
         start = len(remaining)
         remaining += _label_without_file(mention, names)
         original = text[mention.start : mention.end]
         links.append(RemovedLink(start, len(remaining), original, mention.target))
-        copied_to = mention.end
-    remaining += text[copied_to:]
+        copied_end = mention.end
+    remaining += text[copied_end:]
     # An inner link becomes visible only after the outer link was removed.
     if any(names.file_of(mention.target) in files for mention in mentions_in(remaining)):
         return None
@@ -439,7 +479,7 @@ def first_heading(text: str) -> str:
     >>> first_heading("Words.\n## How to deploy ##\n")
     'How to deploy'
     """
-    match = _TITLE_LINE.search(text)
+    match = _HEADING.search(text)
     return "" if match is None else match["title"].strip().strip("#").strip()
 
 
@@ -450,13 +490,14 @@ def wikilinks_in(text: str) -> list[str]:
 
 def _label_without_file(mention: Mention, names: FileNames) -> str:
     """Return the label that replaces a link; shorten it if it would name a file again."""
-    bare = mention.label.strip("*_`~ \t")
-    if bare.endswith(_SUFFIX) and names.file_of(bare) is not None:
-        return mention.label.replace(bare, bare.removesuffix(_SUFFIX))
+    words = mention.label.strip("*_`~ \t")
+    if words.endswith(_SUFFIX) and names.file_of(words) is not None:
+        return mention.label.replace(words, words.removesuffix(_SUFFIX))
     return mention.label
 
 
 def _folded(name: str) -> str:
+    """Return a name in a form that is equal for names that differ in case or Unicode form."""
     return normalize("NFC", name).casefold()
 
 
@@ -466,12 +507,12 @@ def path_in_target(target: str) -> str:
     >>> path_in_target(' <a b.md> "Title"'), path_in_target("a.md#part")
     ('a b.md', 'a.md#part')
     """
-    written = _TITLE.sub("", target.strip()).strip()
-    if written.startswith("<") and written.endswith(">"):
-        return written[1:-1]
-    return written
+    path = _LINK_TITLE.sub("", target.strip()).strip()
+    if path.startswith("<") and path.endswith(">"):
+        return path[1:-1]
+    return path
 
 
 def _is_stem(target: str) -> bool:
     """Return whether a target is a file name without a suffix."""
-    return len(target) < _LONGEST_NAME and "/" not in target and not target.endswith(_SUFFIX)
+    return len(target) <= _MAX_NAME and "/" not in target and not target.endswith(_SUFFIX)

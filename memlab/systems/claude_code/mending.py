@@ -59,30 +59,36 @@ from memlab.systems.claude_code.markdown import FileNames
 from memlab.systems.claude_code.view import FolderView
 
 _OPEN_COMMENT: Final = "this comment never ends: add --> (no start loads the rest)"
+"""Why a line with an open comment is shown in a plan."""
 _LONGEST_SHOWN: Final = 200
 """Maximum number of characters of a line in a plan."""
 _LONGEST_AMBIGUOUS: Final = 20
-"""Number of characters up to which the beginning of a line does not identify the line."""
+"""A longer beginning of a line identifies the line."""
 _NO_LIMIT: Final = LoadRule(lines=sys.maxsize, units=sys.maxsize)
 _TABLE_RULE: Final = re.compile(r"[ \t]*\|?[ \t:|-]*-[ \t:|-]*\r?\n?\Z")
-"""The line below the head of a table."""
+"""The line of dashes below the head of a table."""
 
 
 class Committed(NamedTuple):
-    """A committed version of the index, and how a plan names it."""
+    """A committed version of the index."""
 
     data: bytes
+    """The content of the file."""
     name: str
+    """The name of the version in a plan."""
 
 
 @dataclass(frozen=True)
 class Mended:
-    """The mended index, and what happened to its lines."""
+    """The mended index and the changes to its lines."""
 
     index: MemoryIndex
     lines: tuple[IndexLine, ...]
+    """The lines of the plan."""
     before: IndexLoad
+    """How much of the index a start loads without the mend."""
     after: IndexLoad
+    """How much of the index a start loads after the mend."""
 
 
 class _Step(NamedTuple):
@@ -164,7 +170,7 @@ def mended(
 
 
 def _open_comment(index: MemoryIndex) -> Iterator[IndexLine]:
-    """Yield the line whose comment never ends, which hides the lines below it from a start."""
+    """Yield the line with a comment that never ends, if there is one."""
     lines = lines_of(index.raw)
     number = line_of_open_comment(lines)
     if number:
@@ -173,10 +179,10 @@ def _open_comment(index: MemoryIndex) -> Iterator[IndexLine]:
 
 
 def load_of(view: FolderView) -> IndexLoad:
-    """Return how many files a view has, how many its index names and loads, and its tokens."""
+    """Return the number of memories, of those that the index names and loads, and its tokens."""
     memories = view.notes.keys() - view.hubs.keys()
-    named = set[str]()
-    loaded = set[str]()
+    named: set[str] = set()
+    loaded: set[str] = set()
     for name, blocks in view.blocks_by_file.items():
         if name not in memories:
             continue
@@ -189,7 +195,9 @@ def load_of(view: FolderView) -> IndexLoad:
 
 def _with_index(view: FolderView, raw: bytes) -> FolderView:
     """Return a view of the same folder with another index."""
-    return view if raw == view.index.raw else replace(view, index=_parsed(raw, view))
+    if raw == view.index.raw:
+        return view
+    return replace(view, index=_parsed(raw, view))
 
 
 def _parsed(raw: bytes, view: FolderView) -> MemoryIndex:
@@ -214,6 +222,7 @@ def _check_utf8(raw: bytes, folder: str) -> None:
 def _restored(view: FolderView, lost: Entries, committed: Committed | None) -> _Step:
     """Return the index with the lines that it had before it was lost or overwritten."""
     raw = view.index.raw
+    # For each file, where its line was found.
     origins: dict[str, str] = {}
     if committed is not None:
         raw = _merged(committed.data, raw, view)
@@ -236,14 +245,15 @@ def _restored(view: FolderView, lost: Entries, committed: Committed | None) -> _
 
 
 def _merged(former: bytes, current: bytes, view: FolderView) -> bytes:
-    """Return a former index with the lines of the current one that it lacks.
+    """Return a former index with the lines added that only the current index has.
 
-    Where both have an entry of a file, that of the current index is kept.
+    If both have an entry of a file, keep that of the current index.
     """
     current_files = _parsed(current, view).files_with_entry(view.names)
     former_lines = []
     for block in _parsed(former, view).blocks:
-        if block.subject(view.names) not in current_files or not block.is_entry:
+        is_replaced = block.is_entry and block.subject(view.names) in current_files
+        if not is_replaced:
             former_lines += lines_of(block.text)
     current_lines = lines_of(current)
     matcher = SequenceMatcher(
@@ -265,7 +275,8 @@ def _merged(former: bytes, current: bytes, view: FolderView) -> bytes:
 
 def _without_dead_lines(view: FolderView) -> _Step:
     """Return the index without the entries of files that are gone."""
-    # Without a limit no entry is divided, so that a second mend finds the same entries.
+    # The load limit can divide an entry into two blocks. Without it, a second mend finds the same
+    # entries as the first.
     index = MemoryIndex(view.index.raw, _NO_LIMIT)
     removed: dict[int, IndexLine] = {}
     kept = []
@@ -294,9 +305,11 @@ def _dead_links(view: FolderView, index: MemoryIndex, block: Block) -> list[str]
     dead_files = []
     for link in markdown.inline_links(block.text, block.mentions):
         path = markdown.path_in_target(link.target)
+        path_without_anchor = re.split(r"[#?]", path, maxsplit=1)[0]
+        if not path_without_anchor.endswith(".md"):
+            continue
         name = markdown.name_in_link(path)
-        has_suffix = re.split(r"[#?]", path, maxsplit=1)[0].endswith(".md")
-        if name is None or not has_suffix or name in (INDEX, RETIRED):
+        if name is None or name in (INDEX, RETIRED):
             continue
         if view.is_dead(link.target):
             dead_files.append(name)
@@ -326,13 +339,11 @@ def _reason_to_keep(
         The numbers of the blocks below that are removed.
     """
     block = index.blocks[number]
-    last_names = [PurePosixPath(file).name for file in dead_files]
-    moved_to = [
-        view.path_by_last_name[name] for name in last_names if name in view.path_by_last_name
-    ]
-    if moved_to:
-        advice = ", or move it up" if "/" in moved_to[0] else ""
-        return f"a file of that name is {moved_to[0]}: link that{advice}"
+    for file in dead_files:
+        path_now = view.path_by_last_name.get(PurePosixPath(file).name)
+        if path_now is not None:
+            advice = ", or move it up" if "/" in path_now else ""
+            return f"a file of that name is {path_now}: link that{advice}"
     if not block.is_item:
         return "it is a sentence or a heading: take the link out by hand"
     existing_files = block.files(view.all_names)
@@ -369,7 +380,10 @@ def _has_remaining_children(index: MemoryIndex, number: int, removed: Collection
 
 
 def _without_new_front_matter(texts: Sequence[str], index: MemoryIndex) -> bytes:
-    """Return blocks as a file; a blank first line prevents that they begin with front matter."""
+    """Return blocks as a file that has front matter only if the index had it.
+
+    A blank first line prevents that other text at the top is read as front matter.
+    """
     text = joined(texts, like=index.raw)
     had_front_matter = markdown.read_front_matter(index.raw.decode()).text_at
     if markdown.read_front_matter(text).text_at and not had_front_matter:
@@ -387,6 +401,7 @@ def _with_missing_lines(view: FolderView) -> _Step:
     lines = []
     for name in unlisted:
         if not _can_be_linked(name):
+            # A name of a file that is not UTF-8 cannot be printed.
             shown_name = name.encode(errors="replace").decode()
             reason = "no link can name it: rename the file"
             lines.append(IndexLine(STAYS, 0, shown_name, "", reason))
@@ -399,7 +414,15 @@ def _with_missing_lines(view: FolderView) -> _Step:
 
 
 def _with_lines_of(names: Sequence[str], view: FolderView) -> bytes:
-    """Return the index with a line for each of some memories, in the style of its section."""
+    """Return the index with a line for each of `names`, in the style of the section.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The files of the memories, from the oldest to the newest.
+    view : FolderView
+        The folder.
+    """
     sections = _sections(view.index)
     type_counts = [_types_in(view, section) for section in sections]
     names_by_section: dict[_BlockRange, list[str]] = {}
@@ -407,7 +430,7 @@ def _with_lines_of(names: Sequence[str], view: FolderView) -> bytes:
         section = _section_for(view.notes[name].type.name, sections, type_counts)
         names_by_section.setdefault(section, []).append(name)
     raw = view.index.raw
-    names_for_top = []
+    names_for_top = []  # memories whose line does not fit into their section
     # From the bottom up, so that the line numbers above stay valid.
     for section in sorted(names_by_section, reverse=True):
         oldest_first = names_by_section[section]
@@ -425,7 +448,10 @@ def _with_lines_of(names: Sequence[str], view: FolderView) -> bytes:
 def _with_group(
     view: FolderView, index: MemoryIndex, point: "_InsertionPoint", names: Sequence[str]
 ) -> bytes | None:
-    """Return an index with the lines of some memories at a point; None if they do not fit there."""
+    """Return an index with lines for `names` inserted at a point; None if they do not fit there.
+
+    The lines are written in the style of the section, else in the default style.
+    """
     blocks = view.index.blocks[point.section.start : point.section.end]
     style = style_of(blocks, view.names, point.neighbour)
     styled_lines = []
@@ -441,7 +467,8 @@ def _with_group(
 
 def _with_line_on_top(view: FolderView, index: MemoryIndex, name: str) -> bytes:
     """Return an index with the line of a memory above everything but front matter."""
-    for line in (default_line(name, view.notes[name]), f"- [{stem(name)}]({target(name)})"):
+    line_without_title = f"- [{stem(name)}]({target(name)})"
+    for line in (default_line(name, view.notes[name]), line_without_title):
         raw = _with_inserted([line], index, _top_of(index))
         if _are_named_once(index, _parsed(raw, view), [name], view.names):
             return raw
@@ -453,8 +480,8 @@ def _with_line_on_top(view: FolderView, index: MemoryIndex, name: str) -> bytes:
 
 def _can_be_linked(name: str) -> bool:
     """Return whether a link in UTF-8 text can have a file name as its target."""
-    is_text = all(category(char)[0] != "C" for char in name)
-    return is_text and not set("<>|") & set(name)
+    is_printable = all(category(char)[0] != "C" for char in name)
+    return is_printable and not set("<>|") & set(name)
 
 
 def _are_named_once(
@@ -479,9 +506,10 @@ def _all_visible_lines(index: MemoryIndex) -> Counter[str]:
 
 
 def _visible_lines(block: Block) -> list[str]:
-    """Return the lines of a block that a start sees or would see above the limit.
+    """Return the lines of a visible block, without blank ones; none for a hidden block.
 
-    Lines are compared, for a new line above moves the limit, which divides a block.
+    A new line above moves the load limit, which can divide a block. So lines are compared, and not
+    blocks.
     """
     if not _is_visible(block):
         return []
@@ -495,7 +523,7 @@ def _is_visible(block: Block) -> bool:
 
 
 def _with_inserted(new_lines: Sequence[str], index: MemoryIndex, line: int) -> bytes:
-    """Return an index with new lines before the line with a number, from 0."""
+    """Return an index with new lines inserted before a line, which is numbered from 0."""
     lines = lines_of(index.raw)
     lines[line:line] = new_lines
     return encoded(joined(lines, like=index.raw))
@@ -553,7 +581,10 @@ def _is_lazy_continuation(index: MemoryIndex, number: int) -> bool:
 
 
 def _line_count(index: MemoryIndex, block_count: int) -> int:
-    """Return the number of lines of the first blocks, without blank ones at the end of the file."""
+    """Return the number of lines of the first blocks.
+
+    If these are all blocks, the blank lines at the end of the file do not count.
+    """
     if block_count == len(index.blocks):
         while block_count and not index.blocks[block_count - 1].text.strip():
             block_count -= 1
@@ -567,8 +598,9 @@ def _sections(index: MemoryIndex) -> list[_BlockRange]:
     """Return the sections of an index: the blocks from one heading to the next."""
     starts = [0]
     for number, block in enumerate(index.blocks):
-        starts_section = is_heading(block.text) and block.state is not State.UNSEEN
-        if number and starts_section and not index.is_code(block.number):
+        if number == 0 or block.state is State.UNSEEN:
+            continue
+        if is_heading(block.text) and not index.is_code(block.number):
             starts.append(number)
     ends = [*starts[1:], len(index.blocks)]
     return [_BlockRange(start, end) for start, end in zip(starts, ends, strict=True)]
@@ -577,13 +609,14 @@ def _sections(index: MemoryIndex) -> list[_BlockRange]:
 def _section_for(
     memory_type: str, sections: Sequence[_BlockRange], type_counts: Sequence[Counter[str]]
 ) -> _BlockRange:
-    """Return the section for a memory of a type; else the last one with entries.
+    """Return the section for a memory of a type: that of the type, else the last with entries.
 
-    A section is of a type if at least half of the files that it lists, and two or more, have it.
+    A section is of a type if at least two of the files that it lists, and at least half of them,
+    have the type. The section with most such files is chosen.
     """
     last_with_entries = sections[-1]
     section_of_type = None
-    largest_count = 1
+    largest_count = 1  # a single file of the type does not count
     for section, counts in zip(sections, type_counts, strict=True):
         if counts:
             last_with_entries = section
@@ -596,7 +629,7 @@ def _section_for(
 
 def _types_in(view: FolderView, section: _BlockRange) -> Counter[str]:
     """Return the types of the memories that entries of a section are about, counted."""
-    types = Counter[str]()
+    types: Counter[str] = Counter()
     for number in range(section.start, section.end):
         block = view.index.blocks[number]
         files = block.files(view.names) if block.is_item else []
@@ -611,13 +644,13 @@ def _types_in(view: FolderView, section: _BlockRange) -> Counter[str]:
 def _without_empty_headings(view: FolderView) -> _Step:
     """Return the index without headings that have nothing below them; the title stays."""
     index = view.index
-    removed = dict[int, IndexLine]()
+    removed: dict[int, IndexLine] = {}
     for number in find_empty_headings(index):
         removed[number] = _line(CLEARS, index.blocks[number], "", "nothing stands below it")
     if not removed:
         return _Step(index.raw)
     texts = []
-    is_below_removed = False
+    is_below_removed = False  # whether only removed lines are above, up to the removed heading
     for number, block in enumerate(index.blocks):
         is_blank = not block.text.strip()
         if number in removed or (is_below_removed and is_blank):
@@ -632,16 +665,16 @@ def _without_empty_headings(view: FolderView) -> _Step:
 
 
 def _reordered(view: FolderView, reads: Mapping[str, int]) -> _Step:
-    """Return the index with the most read entries loaded, if a start does not load all of it.
+    """Return the index with the most read entries in its loaded part.
 
-    Entries move within their section and keep the order that they have. Nested and numbered
-    entries, parents and hubs stay where they are.
+    Entries move within their section, and keep their order where they can. Nested and numbered
+    entries, parents and hubs do not move. An index that is loaded whole stays as it is.
     """
     before = view.index
     if before.loaded == before.text:
         return _Step(before.raw)
     texts = [block.text for block in before.blocks]
-    for numbers in _movable_blocks(view).values():
+    for numbers in _groups_of_movable(view):
         read_counts = {}
         for number in numbers:
             first_file = before.blocks[number].files(view.names)[0]
@@ -654,15 +687,24 @@ def _reordered(view: FolderView, reads: Mapping[str, int]) -> _Step:
     return _Step(raw, list(_moved_lines(before, _parsed(raw, view), view, reads)))
 
 
-def _movable_blocks(view: FolderView) -> dict[tuple[_BlockRange, bool], list[int]]:
-    """Return the blocks that may change places, by section and whether they are table rows."""
-    groups: dict[tuple[_BlockRange, bool], list[int]] = {}
+def _groups_of_movable(view: FolderView) -> list[list[int]]:
+    """Return groups of blocks that may change places: the rows and other entries of a section.
+
+    The groups are in the order of their first blocks.
+    """
+    groups = []
     for section in _sections(view.index):
+        rows = []
+        other_entries = []
         for number in range(section.start, section.end):
-            if _is_movable(view, number):
-                is_row = view.index.blocks[number].text.startswith("|")
-                groups.setdefault((section, is_row), []).append(number)
-    return groups
+            if not _is_movable(view, number):
+                continue
+            if view.index.blocks[number].text.startswith("|"):
+                rows.append(number)
+            else:
+                other_entries.append(number)
+        groups += [rows, other_entries]
+    return sorted(group for group in groups if group)
 
 
 def _is_movable(view: FolderView, number: int) -> bool:
@@ -685,7 +727,8 @@ def _with_most_read_first(
 ) -> list[str]:
     """Return the blocks of an index with the most read entries in the places that are loaded.
 
-    As many entries move as can be loaded. Both these entries and the others keep their order.
+    The entries in loaded places keep their order, and so do the others. If the most read entries
+    are too long for all loaded places, fewer entries are loaded.
 
     Parameters
     ----------
@@ -699,10 +742,10 @@ def _with_most_read_first(
     places = list(read_counts)
     most_read_first = sorted(places, key=lambda number: -read_counts[number])
     states = _states(texts, view)
-    loaded_count = sum(states[place] is State.LOADED for place in places)
-    for count in range(loaded_count, 0, -1):
+    loaded_places = [place for place in places if states[place] is State.LOADED]
+    for count in range(len(loaded_places), 0, -1):
         read_most = {number for number in most_read_first[:count] if read_counts[number]}
-        # Unread entries fill the loaded places that are left, those further up first.
+        # Unread entries fill the other loaded places, from the top.
         unread = [number for number in places if number not in read_most]
         to_load = read_most.union(unread[: count - len(read_most)])
         order = [number for number in places if number in to_load]
@@ -715,7 +758,7 @@ def _with_most_read_first(
 
 
 def _rearranged(texts: Sequence[str], places: Sequence[int], order: Sequence[int]) -> list[str]:
-    """Return blocks with those of `order` at `places`; each place keeps its line end."""
+    """Return blocks with those of the numbers in `order` at `places`; line ends do not move."""
     rearranged = list(texts)
     for place, number in zip(places, order, strict=True):
         text = texts[number].rstrip("\r\n")
@@ -725,7 +768,7 @@ def _rearranged(texts: Sequence[str], places: Sequence[int], order: Sequence[int
 
 
 def _states(texts: Sequence[str], view: FolderView) -> list[State]:
-    """Return the state of each block of an index: cut if one of its lines is."""
+    """Return the state of each block of an index: cut if one of its lines is cut."""
     line_states = iter(_parsed(encoded("".join(texts)), view).states)
     states = []
     for text in texts:
@@ -738,7 +781,7 @@ def _states(texts: Sequence[str], view: FolderView) -> list[State]:
 def _moved_lines(
     before: MemoryIndex, after: MemoryIndex, view: FolderView, reads: Mapping[str, int]
 ) -> Iterator[IndexLine]:
-    """Yield the lines that a start loads now and did not, or the other way round."""
+    """Yield the lines that a start loads only before the mend, or only after it."""
     blocks_before = before.blocks_by_file(view.names)
     for name, blocks in after.blocks_by_file(view.names).items():
         was_loaded = any(block.state is State.LOADED for block in blocks_before[name])
@@ -760,7 +803,10 @@ def _line(action: str, block: Block, file: str, reason: str) -> IndexLine:
 
 
 def _with_new_numbers(lines: Sequence[IndexLine], index: MemoryIndex) -> list[IndexLine]:
-    """Return lines of a plan with their numbers in the mended index, unless they are removed."""
+    """Return lines of a plan with their numbers in the mended index.
+
+    A removed line keeps its old number.
+    """
     numbers_by_text: dict[str, list[int]] = {}
     lines_and_states = zip(lines_of(index.raw), index.states, strict=True)
     for number, (text, state) in enumerate(lines_and_states, start=1):
@@ -769,7 +815,7 @@ def _with_new_numbers(lines: Sequence[IndexLine], index: MemoryIndex) -> list[In
             numbers_by_text.setdefault(shown_text, []).append(number)
     renumbered = []
     for line in lines:
-        # By its first line, because the limit may divide another entry than before.
+        # Lines are found by their first line, because the load limit may divide other blocks now.
         numbers = numbers_by_text.get(line.text.partition("\n")[0].strip())
         if numbers and line.action in (ADDS, RESTORES, MOVES, STAYS):
             number = numbers.pop(0) if len(numbers) > 1 else numbers[0]
@@ -782,7 +828,7 @@ def _with_new_numbers(lines: Sequence[IndexLine], index: MemoryIndex) -> list[In
 def _check_mended(view: FolderView, after: FolderView, lines: Sequence[IndexLine]) -> None:
     """Raise PlanError if a mended index lost a line that the plan does not name.
 
-    This is the invariant of a mend: every file that was named is named, each memory is named or
+    A mend keeps this invariant: every file that was named is named, each memory is named or
     reached, and every other line is still there.
     """
     fault = _fault_in(view, after, lines)
@@ -807,9 +853,10 @@ def _fault_in(view: FolderView, after: FolderView, lines: Sequence[IndexLine]) -
         return "other lines would change"
     hidden_before = _hidden_lines(view.index)
     hidden_after = _hidden_lines(after.index)
+    # A restored version of the index may have more comments.
     is_restore = any(line.action == RESTORES for line in lines)
-    is_more_hidden = hidden_after.total() > hidden_before.total()
-    if hidden_before - hidden_after or (is_more_hidden and not is_restore):
+    has_new_hidden_lines = hidden_after.total() > hidden_before.total() and not is_restore
+    if hidden_before - hidden_after or has_new_hidden_lines:
         return "a comment or the front matter would change"
     return ""
 
@@ -822,7 +869,7 @@ def _line_counts(index: MemoryIndex) -> Counter[str]:
 
 def _are_parts_of(removed: Counter[str], missing: Counter[str]) -> bool:
     """Return whether the missing lines are all parts of removed blocks."""
-    removed_lines = Counter[str]()
+    removed_lines: Counter[str] = Counter()
     for text, count in removed.items():
         for line in lines_of(text):
             removed_lines[line.strip()] += count
@@ -832,7 +879,8 @@ def _are_parts_of(removed: Counter[str], missing: Counter[str]) -> bool:
 def _is_removed(line: str, count: int, removed_lines: Counter[str]) -> bool:
     """Return whether a line occurs in removed blocks at least `count` times.
 
-    A plan shows long lines cut, so that the beginning of a line is enough if it identifies it.
+    Long lines are shortened in a plan. So a beginning that is long enough to identify the line
+    counts as the line.
     """
     if removed_lines[line] >= count:
         return True
@@ -843,7 +891,7 @@ def _is_removed(line: str, count: int, removed_lines: Counter[str]) -> bool:
 
 def _hidden_lines(index: MemoryIndex) -> Counter[str]:
     """Return the lines of comments and front matter, counted, without blank ones."""
-    hidden = Counter[str]()
+    hidden: Counter[str] = Counter()
     for line, state in zip(lines_of(index.raw), index.states, strict=True):
         if state is State.UNSEEN and line.strip():
             hidden[line.strip()] += 1

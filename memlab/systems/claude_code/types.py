@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from memlab.items import MemoryKind
-from memlab.systems.claude_code.markdown import LONGEST, FrontMatter
+from memlab.systems.claude_code.markdown import MAX_FRONT_MATTER, FrontMatter
 
 PLAIN: Final = frozenset({"project", "reference"})
 """Claude Code's types that are no instructions."""
@@ -157,7 +157,7 @@ def _loose_head(text: str, head: FrontMatter) -> str:
     """Return the beginning of a file that may be meant as front matter."""
     if head.text_at:
         return text[: head.text_at]
-    start = text[:LONGEST]
+    start = text[:MAX_FRONT_MATTER]
     fenced = _FENCED.match(start, pos=_LEADING_BLANKS.match(start).end())  # type: ignore[union-attr]  # it may be empty
     if fenced is None:
         return ""

@@ -387,10 +387,10 @@ class FolderView:
         retired = self.retired_files
         memories = self.notes.keys() - self.hubs.keys()
         reached = (self.hubs_of.keys() & memories) - blocks_by_file.keys() - set(retired)
-        cut = [
-            block for block in index.blocks if block.state is State.CUT and block.files(self.names)
-        ]
-        cut_files = index.cut_files(self.names)
+        cut = []
+        for block, files in index.blocks_with_files(self.names):
+            if block.state is State.CUT and files:
+                cut.append((block.number, readable(block.text.strip())))
         doubts = {name: self.notes[name].type.doubt for name in sorted(memories)}
         problems = {name: note.head.problem for name, note in self.notes.items()}
         others = self.moment.listing.others
@@ -406,8 +406,8 @@ class FolderView:
             "hubs": sorted(self.hubs),
             "reached": sorted(reached),
             "held": sorted(self.hubs_of.keys() & blocks_by_file.keys() & memories),
-            "cut": [(block.number, readable(block.text.strip())) for block in cut],
-            "cut_files": sorted(cut_files),
+            "cut": cut,
+            "cut_files": sorted(index.cut_files(self.names)),
             "unnamed": [name for name in self.unlisted if name not in self.hubs],
             "below": self.below,
             "in_sub_folders": sum("/" in name for name in memories),
@@ -451,85 +451,141 @@ class FolderView:
 
         Also check that ``MEMORY.md`` or ``RETIRED.md`` names each memory in `retired`.
         """
-        index = self.index
-        file_count = self.report["files"]
-        named_count = self.report["named"]
-        files = counted(file_count, "files")
-        all_files = all_of(file_count, "files")
-        named = counted(named_count, "named files")
-        broken = [f"{name} ({reason})" for name, reason in sorted(self.report["broken"].items())]
-        doubtful = [f"{name} ({reason})" for name, reason in self.report["doubtful"].items()]
-        dangling = [f"line {number}: {target}" for number, target in self.report["dangling"]]
-        headings = [
-            index.blocks[number].text.strip() for number in indexes.find_empty_headings(index)
-        ]
-        cut_chars = sum(len(texts.get(State.CUT, "")) for texts in self.index_texts.values())
-        unnamed = self.report["unnamed"]
-        cut_files = self.report["cut_files"]
-        cut_lines = [
-            f"line {block.number}"
-            for block in index.blocks
-            if block.state is State.CUT and block.text.strip()
-        ]
-        if cut_files:
-            cut_verb = verb_for(len(cut_files), "are")
-            cut_words = f"of {named} {cut_verb} below the loaded part of the index"
-        else:
-            cut_verb = verb_for(len(cut_lines), "are")
-            lines = counted(self.report["lines"], "lines")
-            cut_words = f"of {lines} of {INDEX} {cut_verb} below the part that is loaded"
         return [
-            _trouble(
-                "front_matter",
-                broken,
-                f"of {files} {verb_for(len(broken), 'have')} front matter that is not YAML and was "
-                "read line by line",
-                f"{all_files} {verb_for(file_count, 'have')} valid YAML front matter or none",
-                "quote values that contain a colon or a bracket",
-            ),
-            _trouble(
-                "types",
-                doubtful,
-                f"of {files} {verb_for(len(doubtful), 'have')} an unclear type, and "
-                f"{verb_for(len(doubtful), 'count')} as load-bearing",
-                f"{all_files} {verb_for(file_count, 'have')} a known type, or none",
-                SETTLE,
-            ),
-            _trouble(
-                "index_links",
-                dangling,
-                f"{_noun(dangling, 'links')} of {INDEX} "
-                f"{verb_for(len(dangling), 'lead')} to no file",
-                self._sound_links_words(),
-                f"restore the files, or run {command('index', self.folder)}: it removes lines that "
-                "name no other file",
-            ),
-            _trouble(
-                "unlisted",
-                unnamed,
-                f"of {files} {verb_for(len(unnamed), 'are')} named by nothing that a start loads",
-                f"{INDEX} or a hub leads to {all_files}",
-                f"{command('index', self.folder)} shows a line for each",
-            ),
-            _trouble(
-                "empty_headings",
-                headings,
-                f"{_noun(headings, 'headings')} of {INDEX} "
-                f"{verb_for(len(headings), 'have')} nothing below",
-                f"no heading of {INDEX} is empty",
-                f"{command('index', self.folder, '--empty-headings')} shows {INDEX} without them",
-            ),
-            _trouble(
-                "index_cut",
-                cut_files or cut_lines,
-                cut_words,
-                f"the lines of {all_of(named_count, 'named files')} are loaded",
-                f"{command('index', self.folder)} moves up the lines that were read most; "
-                f"{command('show', self.folder)} lists those to remove by hand",
-            )._replace(chars_cut=cut_chars or len(index.text) - len(index.loaded)),
+            self._front_matter_trouble(),
+            self._types_trouble(),
+            self._links_trouble(),
+            self._unlisted_trouble(),
+            self._empty_headings_trouble(),
+            self._cut_trouble(),
             self._sub_folders_trouble(),
             *self._hub_troubles(),
             *self._retired_troubles(retired),
+        ]
+
+    def _front_matter_trouble(self) -> Trouble:
+        """Return the diagnostic for front matter that is not valid YAML."""
+        file_count = self.report["files"]
+        broken = [f"{name} ({reason})" for name, reason in sorted(self.report["broken"].items())]
+        return _trouble(
+            "front_matter",
+            broken,
+            problem=(
+                f"of {counted(file_count, 'files')} {verb_for(len(broken), 'have')} front matter "
+                "that is not YAML and was read line by line"
+            ),
+            if_none=(
+                f"{all_of(file_count, 'files')} {verb_for(file_count, 'have')} valid YAML front "
+                "matter or none"
+            ),
+            advice="quote values that contain a colon or a bracket",
+        )
+
+    def _types_trouble(self) -> Trouble:
+        """Return the diagnostic for memories of a doubtful type."""
+        file_count = self.report["files"]
+        doubtful = [f"{name} ({reason})" for name, reason in self.report["doubtful"].items()]
+        return _trouble(
+            "types",
+            doubtful,
+            problem=(
+                f"of {counted(file_count, 'files')} {verb_for(len(doubtful), 'have')} an unclear "
+                f"type, and {verb_for(len(doubtful), 'count')} as load-bearing"
+            ),
+            if_none=(
+                f"{all_of(file_count, 'files')} {verb_for(file_count, 'have')} a known type, or "
+                "none"
+            ),
+            advice=SETTLE,
+        )
+
+    def _links_trouble(self) -> Trouble:
+        """Return the diagnostic for links of the index to missing files of the folder."""
+        dangling = [f"line {number}: {target}" for number, target in self.report["dangling"]]
+        return _trouble(
+            "index_links",
+            dangling,
+            problem=(
+                f"{_noun(dangling, 'links')} of {INDEX} {verb_for(len(dangling), 'lead')} to no "
+                "file"
+            ),
+            if_none=self._sound_links_words(),
+            advice=(
+                f"restore the files, or run {command('index', self.folder)}: it removes lines that "
+                "name no other file"
+            ),
+        )
+
+    def _unlisted_trouble(self) -> Trouble:
+        """Return the diagnostic for memories to which neither the index nor a hub leads."""
+        file_count = self.report["files"]
+        unnamed = self.report["unnamed"]
+        return _trouble(
+            "unlisted",
+            unnamed,
+            problem=(
+                f"of {counted(file_count, 'files')} {verb_for(len(unnamed), 'are')} named by "
+                "nothing that a start loads"
+            ),
+            if_none=f"{INDEX} or a hub leads to {all_of(file_count, 'files')}",
+            advice=f"{command('index', self.folder)} shows a line for each",
+        )
+
+    def _empty_headings_trouble(self) -> Trouble:
+        """Return the diagnostic for headings of the index with nothing below them."""
+        numbers = indexes.find_empty_headings(self.index)
+        headings = [self.index.blocks[number].text.strip() for number in numbers]
+        return _trouble(
+            "empty_headings",
+            headings,
+            problem=(
+                f"{_noun(headings, 'headings')} of {INDEX} {verb_for(len(headings), 'have')} "
+                "nothing below"
+            ),
+            if_none=f"no heading of {INDEX} is empty",
+            advice=(
+                f"{command('index', self.folder, '--empty-headings')} shows {INDEX} without them"
+            ),
+        )
+
+    def _cut_trouble(self) -> Trouble:
+        """Return the diagnostic for files that are named below the loaded part of the index.
+
+        If there is no such file, report the other lines below that part.
+        """
+        index = self.index
+        named_count = self.report["named"]
+        cut = self.report["cut_files"]
+        if cut:
+            problem = (
+                f"of {counted(named_count, 'named files')} {verb_for(len(cut), 'are')} below the "
+                "loaded part of the index"
+            )
+        else:
+            cut = self._cut_lines()
+            problem = (
+                f"of {counted(self.report['lines'], 'lines')} of {INDEX} "
+                f"{verb_for(len(cut), 'are')} below the part that is loaded"
+            )
+        trouble = _trouble(
+            "index_cut",
+            cut,
+            problem=problem,
+            if_none=f"the lines of {all_of(named_count, 'named files')} are loaded",
+            advice=(
+                f"{command('index', self.folder)} moves up the lines that were read most; "
+                f"{command('show', self.folder)} lists those to remove by hand"
+            ),
+        )
+        cut_chars = sum(len(texts.get(State.CUT, "")) for texts in self.index_texts.values())
+        return trouble._replace(chars_cut=cut_chars or len(index.text) - len(index.loaded))
+
+    def _cut_lines(self) -> list[str]:
+        """Return the numbers, as words, of the lines that are not blank and not loaded."""
+        return [
+            f"line {block.number}"
+            for block in self.index.blocks
+            if block.state is State.CUT and block.text.strip()
         ]
 
     def _sound_links_words(self) -> str:
@@ -547,20 +603,28 @@ class FolderView:
             return _trouble(
                 "sub_folders",
                 self.below,
-                f"{_noun(self.below, 'Markdown files')} in sub-folders: not read, not counted",
-                "no Markdown file is in a sub-folder",
-                "move them up beside the index, and change their links, to have them counted, "
-                "sized and kept copies of",
+                problem=(
+                    f"{_noun(self.below, 'Markdown files')} in sub-folders: not read, not counted"
+                ),
+                if_none="no Markdown file is in a sub-folder",
+                advice=(
+                    "move them up beside the index, and change their links, to have them counted, "
+                    "sized and kept copies of"
+                ),
             )
         without_type = [name for name in self.without_type if "/" in name]
         return _trouble(
             "sub_folders",
             without_type,
-            f"{_noun(without_type, 'Markdown files')} in sub-folders without a name or a type: not "
-            "read, not counted",
-            "no Markdown file in a sub-folder lacks a name or a type",
-            "write name: NAME and type: project, or another type, into the front matter of those "
-            "that are memories",
+            problem=(
+                f"{_noun(without_type, 'Markdown files')} in sub-folders without a name or a type: "
+                "not read, not counted"
+            ),
+            if_none="no Markdown file in a sub-folder lacks a name or a type",
+            advice=(
+                "write name: NAME and type: project, or another type, into the front matter of "
+                "those that are memories"
+            ),
         )
 
     def _hub_troubles(self) -> list[Trouble]:
@@ -590,38 +654,41 @@ class FolderView:
             _trouble(
                 "retired_lines",
                 missing,
-                f"{_noun(missing, 'retired memories')} {verb_for(len(missing), 'are')} named "
-                f"neither by {INDEX} nor by {RETIRED}{reason}",
-                f"{INDEX} or {RETIRED} names {all_of(len(existing), 'retired memories')}",
-                f"{command('archive', self.folder)} lists the plans: memlab restore of the one "
-                "that retired them brings their lines back",
+                problem=(
+                    f"{_noun(missing, 'retired memories')} {verb_for(len(missing), 'are')} named "
+                    f"neither by {INDEX} nor by {RETIRED}{reason}"
+                ),
+                if_none=f"{INDEX} or {RETIRED} names {all_of(len(existing), 'retired memories')}",
+                advice=(
+                    f"{command('archive', self.folder)} lists the plans: memlab restore of the one "
+                    "that retired them brings their lines back"
+                ),
             )
         ]
 
     def extra_report(self) -> About:
         """Return the facts about the index, as JSON values and as a page."""
+        tables = [table for table in self._tables() if table.rows]
+        return About(TextPage(f"{INDEX} in {self.folder}", self._facts(), tables), self.report)
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """Return the names and texts of the facts on the page about the index."""
         report = self.report
-        max_characters = self.index.rule.units
-        units = report["units"]
-        loaded = report["loaded_units"]
-        size = f"{loaded:,} of {units:,}"
-        if loaded == units:
-            size = f"{units:,} of at most {max_characters:,}"
         origins = sorted(report["dated"].items())
         dated = ", ".join(f"{count:,} by {origin}" for origin, count in origins)
-        lines = f"{report['loaded_lines']:,} of {counted(report['lines'], 'lines')}"
         files = counted(report["files"], "files")
-        is_named = verb_for(report["named"], "are")
-        is_loaded = verb_for(report["loaded_lines"], "are")
+        verb = verb_for(report["named"], "are")
         facts = [
-            ("index", f"{lines} {is_loaded} loaded, {size} characters"),
-            ("memories", f"{report['named']:,} of {files} {is_named} named by a line"),
+            ("index", self._size_words()),
+            ("memories", f"{report['named']:,} of {files} {verb} named by a line"),
             ("dated", dated or "none"),
         ]
-        for name, key, forms in _COUNTED_FILES:
-            count = report[key] if isinstance(report[key], int) else len(report[key])
+        for fact in _COUNTED_FACTS:
+            value = report[fact.key]
+            count = value if isinstance(value, int) else len(value)
             if count:
-                facts.append((name, f"{count:,} {forms.one if count == 1 else forms.several}"))
+                words = fact.singular if count == 1 else fact.plural
+                facts.append((fact.name, f"{count:,} {words}"))
         documents = self.documents
         if documents:
             facts.append(("kept", f"{len(documents):,} kept by name: {_first_of(documents)}"))
@@ -635,25 +702,41 @@ class FolderView:
             facts.append(("others", f"{len(untyped):,} {explanation}: {_first_of(untyped)}"))
         if report["pending"]:
             facts.append(("pending", "a change was interrupted; the next change undoes it first"))
-        tables = [
+        return facts
+
+    def _size_words(self) -> str:
+        """Return how many lines and characters of the index are loaded."""
+        report = self.report
+        total = report["units"]
+        loaded = report["loaded_units"]
+        if loaded == total:
+            size = f"{total:,} of at most {self.index.rule.units:,}"
+        else:
+            size = f"{loaded:,} of {total:,}"
+        lines = f"{report['loaded_lines']:,} of {counted(report['lines'], 'lines')}"
+        verb = verb_for(report["loaded_lines"], "are")
+        return f"{lines} {verb} loaded, {size} characters"
+
+    def _tables(self) -> list[Table]:
+        """Return the tables on the page about the index, with or without rows."""
+        report = self.report
+        unnamed = [(name,) for name in report["unnamed"]]
+        doubtful = list(report["doubtful"].items())
+        broken = list(report["broken"].items())
+        sections = [_section_row(section) for section in report["sections"]]
+        return [
             _table("lines that are cut", ("line", "text"), report["cut"]),
-            _table("files that no line names", ("file",), [(name,) for name in report["unnamed"]]),
-            _table("types in doubt", ("file", "why"), [*report["doubtful"].items()]),
+            _table("files that no line names", ("file",), unnamed),
+            _table("types in doubt", ("file", "why"), doubtful),
             _table("lines whose file is not there", ("line", "link"), report["dangling"]),
             _table(
                 "lines whose file is not below the folder: a document of the project, or gone",
                 ("line", "link"),
                 report["unsure_links"],
             ),
-            _table("front matter that is not YAML", ("file", "why"), [*report["broken"].items()]),
-            Table(
-                f"sections of {INDEX}",
-                ("line", "section", "tokens", "cut"),
-                [_section_row(section) for section in report["sections"]],
-            ),
+            _table("front matter that is not YAML", ("file", "why"), broken),
+            Table(f"sections of {INDEX}", ("line", "section", "tokens", "cut"), sections),
         ]
-        nonempty_tables = [table for table in tables if table.rows]
-        return About(TextPage(f"{INDEX} in {self.folder}", facts, nonempty_tables), report)
 
     def orderings(self, reads: Mapping[str, int]) -> IndexOrderings:
         """Return which files the index would load with its entries in each order."""
@@ -735,7 +818,7 @@ def with_retired(names: FileNames) -> FileNames:
 
 
 def _trouble(
-    name: str, affected: Sequence[str], problem: str, if_none: str, advice: str
+    name: str, affected: Sequence[str], *, problem: str, if_none: str, advice: str
 ) -> Trouble:
     """Return a diagnostic that counts the affected items and names the first of them.
 
@@ -769,96 +852,99 @@ def _first_of(names: Sequence[str]) -> str:
     return f"{', '.join(names[:_MAX_NAMES])}{more}"
 
 
-class _Words(NamedTuple):
-    """Words after the number of files, for one file and for several."""
+class _CountedFact(NamedTuple):
+    """A fact of the report that counts files or other items.
 
-    one: str
-    several: str
+    Attributes
+    ----------
+    name : str
+        The name of the fact on the page.
+    key : str
+        The key of the items, or of their number, in :attr:`FolderView.report`.
+    singular, plural : str
+        The words after the number, for one item and for several.
+    """
+
+    name: str
+    key: str
+    singular: str
+    plural: str
 
 
-_COUNTED_FILES: Final = (
-    (
-        "hubs",
-        "hubs",
-        _Words(
-            f"file is a list of links: index as {INDEX} is, and no memory",
-            f"files are lists of links: index as {INDEX} is, and no memories",
-        ),
+_COUNTED_FACTS: Final = (
+    _CountedFact(
+        name="hubs",
+        key="hubs",
+        singular=f"file is a list of links: index as {INDEX} is, and no memory",
+        plural=f"files are lists of links: index as {INDEX} is, and no memories",
     ),
-    (
-        "reached",
-        "reached",
-        _Words(
-            "file is named by a hub alone: opened on demand, no plan takes it",
-            "files are named by a hub alone: opened on demand, no plan takes them",
-        ),
+    _CountedFact(
+        name="reached",
+        key="reached",
+        singular="file is named by a hub alone: opened on demand, no plan takes it",
+        plural="files are named by a hub alone: opened on demand, no plan takes them",
     ),
-    (
-        "unlisted",
-        "unnamed",
-        _Words(
-            "file that nothing names: no start leads to it",
-            "files that nothing names: no start leads to them",
-        ),
+    _CountedFact(
+        name="unlisted",
+        key="unnamed",
+        singular="file that nothing names: no start leads to it",
+        plural="files that nothing names: no start leads to them",
     ),
-    (
-        "held",
-        "held",
-        _Words(
-            "file is named by a hub too, so no plan takes it",
-            "files are named by a hub too, so no plan takes them",
-        ),
+    _CountedFact(
+        name="held",
+        key="held",
+        singular="file is named by a hub too, so no plan takes it",
+        plural="files are named by a hub too, so no plan takes them",
     ),
-    (
-        "doubtful",
-        "doubtful",
-        _Words(f"file counts as load-bearing; {SETTLE}", f"files count as load-bearing; {SETTLE}"),
+    _CountedFact(
+        name="doubtful",
+        key="doubtful",
+        singular=f"file counts as load-bearing; {SETTLE}",
+        plural=f"files count as load-bearing; {SETTLE}",
     ),
-    ("retired", "retired", _Words(f"file, named by {RETIRED}", f"files, named by {RETIRED}")),
-    (
-        "cut",
-        "cut_files",
-        _Words(
-            "named file is below the loaded part of the index",
-            "named files are below the loaded part of the index",
-        ),
+    _CountedFact(
+        name="retired",
+        key="retired",
+        singular=f"file, named by {RETIRED}",
+        plural=f"files, named by {RETIRED}",
     ),
-    (
-        "below",
-        "below",
-        _Words(
-            "Markdown file in a folder below is not read as a memory",
-            "Markdown files in folders below are not read as memories",
-        ),
+    _CountedFact(
+        name="cut",
+        key="cut_files",
+        singular="named file is below the loaded part of the index",
+        plural="named files are below the loaded part of the index",
     ),
-    (
-        "sub-folders",
-        "in_sub_folders",
-        _Words("memory is in a sub-folder", "memories are in sub-folders"),
+    _CountedFact(
+        name="below",
+        key="below",
+        singular="Markdown file in a folder below is not read as a memory",
+        plural="Markdown files in folders below are not read as memories",
     ),
-    (
-        "stores",
-        "stores",
-        _Words(
-            f"sub-folder has {INDEX}: a store of its own, which is not counted here",
-            f"sub-folders have {INDEX}: stores of their own, which are not counted here",
-        ),
+    _CountedFact(
+        name="sub-folders",
+        key="in_sub_folders",
+        singular="memory is in a sub-folder",
+        plural="memories are in sub-folders",
     ),
-    (
-        "not read",
-        "not_read",
-        _Words("link, folder or other file", "links, folders and other files"),
+    _CountedFact(
+        name="stores",
+        key="stores",
+        singular=f"sub-folder has {INDEX}: a store of its own, which is not counted here",
+        plural=f"sub-folders have {INDEX}: stores of their own, which are not counted here",
     ),
-    (
-        "sections",
-        "sections",
-        _Words(
-            f"section of {INDEX}, which is itself the memory; read-only",
-            f"sections of {INDEX}, which is itself the memory; read-only",
-        ),
+    _CountedFact(
+        name="not read",
+        key="not_read",
+        singular="link, folder or other file",
+        plural="links, folders and other files",
+    ),
+    _CountedFact(
+        name="sections",
+        key="sections",
+        singular=f"section of {INDEX}, which is itself the memory; read-only",
+        plural=f"sections of {INDEX}, which is itself the memory; read-only",
     ),
 )
-"""Facts about counted files: name of the fact, key in :attr:`FolderView.report`, and words."""
 
 
 def _table(heading: str, header: tuple[str, ...], rows: Sequence[tuple[str | int, ...]]) -> Table:
