@@ -82,10 +82,11 @@ def plot_growth(
         prunable_now = int(last[c.PRUNABLE])
         deleted = f"{max(0, prunable_now - cap):,} of {counted(prunable_now, 'prunable memories')}"
         title = f"keep_recent = {cap:,} would delete {deleted}"
+    # A curve begins with a row of zeros, so that memories of one moment take two rows.
     has_one_moment = len(curve) <= 2 and not counts[:-1].any(axis=None)
     if has_one_moment:
         written = f"All of it was written by {curve.index[-1]:%Y-%m-%d %H:%M} UTC"
-        return plot.empty(title, f"{written}: no course to draw yet")
+        return plot.empty(title, f"{written}: there is no growth to draw yet")
     times = parts.without_zone(curve.index)
     for name, colour in colours.items():
         if counts[name].any() or name in {c.PRUNABLE, c.LOAD_BEARING}:
@@ -223,7 +224,7 @@ def plot_boot_context(
 def _name_with_label(name: Hashable, part: "pd.Series[Any]") -> str:
     """Return the name of a part of a start, and below it whether a cap can remove it."""
     if not part[c.MEMORIES]:
-        return f"{name}\nno memory's"
+        return f"{name}\nnot a memory"
     return f"{name}\n{'load-bearing' if part[c.LOAD_BEARING] else 'prunable'}"
 
 
@@ -238,7 +239,7 @@ def plot_before_after(before: pd.DataFrame, after: pd.DataFrame, *, ax: Axes | N
     ----------
     before, after : DataFrame
         Results of :func:`memlab.growth.boot_context`, for a store and for the same store compacted,
-        or what :func:`memlab.sizing.survivors` leaves of it.
+        or :func:`memlab.sizing.survivors` of that store.
     ax : Axes, optional
         The axes to draw on; by default those of a new figure.
 
@@ -301,19 +302,19 @@ def _stack(
     """Draw one stacked bar of the load-bearing and the prunable part, with labels."""
     ax = plot.ax
     palette = plot.palette
-    protected = int(context.loc[context[c.LOAD_BEARING], measure].sum())
+    load_bearing = int(context.loc[context[c.LOAD_BEARING], measure].sum())
     prunable = int(context.loc[~context[c.LOAD_BEARING], measure].sum())
     height = 0.72
-    prunable_from = protected / total
-    (bar,) = ax.barh(place, prunable_from, height=height, color=palette.load_bearing)
-    plot.hover(bar, f"{protected:,} {measure} load-bearing")
+    load_bearing_share = load_bearing / total
+    (bar,) = ax.barh(place, load_bearing_share, height=height, color=palette.load_bearing)
+    plot.hover(bar, f"{load_bearing:,} {measure} load-bearing")
     (bar,) = ax.barh(
-        place, prunable / total, left=prunable_from, height=height, color=palette.prunable
+        place, prunable / total, left=load_bearing_share, height=height, color=palette.prunable
     )
     plot.hover(bar, f"{prunable:,} {measure} prunable")
-    end = (protected + prunable) / total
+    end = (load_bearing + prunable) / total
     for text, colour, direction, va in (
-        (f"{protected:,} load-bearing", palette.load_bearing, 1, "bottom"),
+        (f"{load_bearing:,} load-bearing", palette.load_bearing, 1, "bottom"),
         (f"{prunable:,} prunable", palette.prunable, -1, "top"),
     ):
         plot.write(text, (end, place), (5, direction), colour=colour, va=va, annotation_clip=False)

@@ -153,7 +153,7 @@ def plot_boot_over_time(
         "What an agent would have loaded at every start", "What an agent would have recalled from"
     )
     if timeline[c.AT].nunique() < 2:
-        reason = parts.NOTHING_YET if timeline.empty else "One moment only: no course to draw yet"
+        reason = parts.NOTHING_YET if timeline.empty else "One moment only: nothing to draw yet"
         return plot.empty(title, reason)
     by_cap = timeline.groupby("keep_recent", sort=False, dropna=False)
     lines: list[tuple[Any, pd.DataFrame]] = list(by_cap)

@@ -100,9 +100,10 @@ def compact(
     --retire nothing is deleted: the memories stay in the store, and are not loaded until they are
     read or referred to again.
 
-    With --into, what OTHER lacks is copied there byte for byte, with its line in the index; then
-    what OTHER has is archived here, load-bearing memories too. What has the name of another content
-    there stays here. One memlab restore takes both back.
+    With --into, memories that OTHER lacks are copied there byte for byte, with their lines in the
+    index. Then the memories that both have are archived and deleted here, load-bearing ones too. A
+    memory stays here if OTHER has a different one of the same name. One memlab restore takes both
+    back.
 
     \b
     memlab compact memory.db --keep-recent 200           show
@@ -127,10 +128,10 @@ def compact(
         _check_merge_options(policy, ids, retire, log, list_rows=list_rows)
     if save_plan is not None:
         check_writable(save_plan, replace=False)
-    number = ""
+    saved_number = ""
     goes_by_settings = not ids and into is None
     if policy is None and goes_by_settings:
-        policy, number = remembered_policy(source)
+        policy, saved_number = remembered_policy(source)
     retires = bool(retire)
     if retire is None and goes_by_settings:
         retires = settings_of(source).retire
@@ -168,7 +169,7 @@ def compact(
         if list_rows and policy is not None and not plan.is_empty:
             costliest = _costliest_not_kept(source, policy, log)
         notes += _effect_and_cost(source, plan, log)
-        details = _details(source, plan, log, number)
+        details = _details(source, plan, log, saved_number)
         after = plans.after_planning(
             plan, save_plan, nothing=_nothing_in_words(source, plan), name=str(store)
         )
@@ -226,7 +227,7 @@ def _save_settings(
 
     settings: dict[str, Any] = {"policy": as_setting(policy)}
     if retire is not None:
-        settings["retire"] = retire or None
+        settings["retire"] = True if retire else None  # None removes the setting
     if log:
         settings["log"] = log
     file = remember(source, settings)
@@ -234,7 +235,7 @@ def _save_settings(
 
 
 def _effect_and_cost(source: "Source", plan: "memlab.Plan", log: Path | None) -> list[Any]:
-    """Return the first page of a plan: what it does, and what that costs in later needs."""
+    """Return the first page of a plan: its effect, and its cost in past references."""
     if plan.is_empty:
         return []
     if not plan.memories or plan.merges:
@@ -259,7 +260,7 @@ def _details(source: "Source", plan: "memlab.Plan", log: Path | None, number: st
         lines.append(f"by memlab.toml: {number}")
     if plan.retires:
         lines.append(_retirement_note(has_log=bool(log or settings_of(source).log)))
-    if plan.policy.get("policy") == "ids":  # a person named them, even if they are the last ones
+    if plan.policy.get("policy") == "ids":  # the warnings are about what a policy decides
         return lines
     return [*lines, *plan.warnings()]
 
@@ -297,7 +298,7 @@ def _retirement_note(*, has_log: bool) -> str:
         "referred to since, and those that were read according to an access log"
     )
     if not has_log:
-        note += ', which log = ["reads.jsonl"] in memlab.toml names'
+        note += '. To name a log, set log = ["reads.jsonl"] in memlab.toml'
     return note
 
 
@@ -440,7 +441,7 @@ def apply(place: Path, digest: str | None, store: Path | None, all_prunable: boo
 
 
 def _is_plan_file(name: str) -> bool:
-    """Return whether a name that stands for a digest is that of a file, which no digest names."""
+    """Return whether an argument in place of a digest is the path of a plan file."""
     return Path(name).is_file() and not re.fullmatch("[0-9a-f]+", name)
 
 
@@ -454,8 +455,8 @@ def _compare(saved: Path, plan: "memlab.Plan", *, do_it: bool) -> None:
     participle = plans.participle_of(plan)
     output.print_result(
         difference,
-        f"nothing was {participle}; with --apply instead of --against the second is carried out, "
-        "and ends with its undo",
+        f"nothing was {participle}; --apply instead of --against applies the second plan, and "
+        "prints the command that undoes it",
     )
     output.fail_if(difference.differs)
 
@@ -494,7 +495,7 @@ def _text_of_plan(file: Path) -> bytes:
 @click.argument("store", type=options.STORE)
 @options.digest_argument(metavar="[DIGEST]")
 @click.option("--id", "ids", multiple=True, help="Only this memory; may be given several times.")
-@options.file_option("--into", help="Make a new file with memory_items of them instead.")
+@options.file_option("--into", help="Write the memories to a new SQLite file instead of STORE.")
 @_IGNORED_APPLY
 @options.json_option
 def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | None) -> None:

@@ -193,7 +193,7 @@ class StoreSummary(DisplayMixin):
         rows = [(loaded, boot.memories, boot.tokens + self.index_overhead)]
         rows += [(f"  {name}", *part) for name, part in self.parts.items()]
         if self.index_overhead:
-            rows.append(("  text of the index, no memory's", 0, self.index_overhead))
+            rows.append(("  other text of the index", 0, self.index_overhead))
         if self.not_loaded.memories:
             rows.append(("active, not loaded at start", *self.not_loaded))
         rows.append(("superseded (not loaded)", *self.superseded))

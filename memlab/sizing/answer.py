@@ -42,7 +42,7 @@ TEMPLATES: Final[Mapping[AnswerCase, str]] = {
         "{see_floor}"
     ),
     AnswerCase.CHOOSE: (
-        "No {word} meets both the target and the limit of {budget} tokens. To serve {target} later "
+        "No {word} meets both the target and the limit of {budget} tokens. Serving {target} later "
         "needs takes {target_number} ({target_tokens} tokens{a_start}), which would serve "
         "{target_served}. Within the limit, {fitting_number} ({fitting_tokens} tokens{a_start}) "
         "would serve {fitting_served}."
@@ -99,8 +99,8 @@ POOR_RECORD: Final = (
 
 BY_USE: Final = (
     "Retiring by use cuts a start today from {loaded} to at most {left} tokens ({share_now} → "
-    "{share_left} of {window}); in that many it served {served} of the reads ({low} to {high}), "
-    "and the newest memories {newest}."
+    "{share_left} of {window}). Within as many tokens, it would have served {served} of the past "
+    "reads ({low} to {high}), and keeping the newest memories {newest}."
 )
 """The template of an answer that retires memories by use."""
 
@@ -460,11 +460,11 @@ def _words_of_the_number(advice: Recommended) -> dict[str, str]:
     if likely is None or tokens is None:
         return words
     if likely < number and tokens < advice.loaded:
-        object_cut = "a start" if advice.loads_at_start else "the store"
+        reduced_part = "a start" if advice.loads_at_start else "the store"
         words["likely"] = f" {likely:,} would cut it to {tokens:,}, at even odds."
         keeping = f" Keeping {counted(likely, advice.number_kind.unit)}"
         words["likely_alone"] = (
-            f"{keeping} would cut {object_cut} to {counted(tokens, 'tokens')}, at even odds."
+            f"{keeping} would cut {reduced_part} to {counted(tokens, 'tokens')}, at even odds."
         )
     return words
 

@@ -116,13 +116,13 @@ class BacktestSplit:
 
 
 def posterior_of(lifetimes: Lifetimes, references: Ranked, terms: PosteriorSettings) -> Posterior:
-    """Return the posterior of the caps for the next stretch, from a history and its references."""
+    """Return the posterior of the caps until the horizon, from a history and its references."""
     reaches = references.reaches
     return Posterior(
         terms=terms,
         memories=int(lifetimes.prunable_before[-1]),
         own_reaches=reaches.reach,
-        reach_weights=reaches.written,  # a later reference weighs more
+        reach_weights=reaches.written,  # memories written by then: a later reference weighs more
         cluster_count=references.cluster_count,
         own_share_always_served=references.always,
     )
@@ -271,10 +271,11 @@ def choose_cap(posterior: Posterior, *, target: float, prunable: int, far_share:
     """
     likely, low, cap = posterior.cap_for(target)
     needed = clusters_needed(target, posterior.terms.confidence)
+    largest_known_share = posterior.terms.law.shares[-1]
     verdict = Verdict.OK
     if not posterior.memories:
         verdict = Verdict.NOTHING_PRUNABLE
-    elif target > posterior.terms.law.shares[-1] and posterior.cluster_count < needed:
+    elif target > largest_known_share and posterior.cluster_count < needed:
         verdict = Verdict.TARGET_BEYOND_HORIZON
     elif posterior.cluster_count and cap >= prunable:
         verdict = Verdict.CAP_HAS_NO_EFFECT

@@ -209,7 +209,7 @@ def test_empty_chart_has_a_message_and_no_axis() -> None:
     ("frame", "chart", "message"),
     [
         ("with a decision", "ages", "Every reference is to a load-bearing memory"),
-        ("one", "starts", "One moment only: no course to draw yet"),
+        ("one", "starts", "One moment only: nothing to draw yet"),
         ("one", "backtest", "No reference followed any cut"),
     ],
 )

@@ -64,8 +64,9 @@ def test_size_recommends_retirement_if_use_predicts_better(tmp_path: Path) -> No
     log = bundled.with_suffix(".searches.jsonl")
     lines = output_of("size", store, "--log", log).splitlines()
     opens = re.match(
-        r"Retiring by use cuts a start today from 25,005 to at most ([\d,]+) tokens .*; in that "
-        r"many it served (9\d)% of the reads \(\d+% to \d+%\), and the newest memories (\d+)%",
+        r"Retiring by use cuts a start today from 25,005 to at most ([\d,]+) tokens .*\. Within as "
+        r"many tokens, it would have served (9\d)% of the past reads \(\d+% to \d+%\), and keeping "
+        r"the newest memories (\d+)%",
         lines[0],
     )
     assert opens is not None

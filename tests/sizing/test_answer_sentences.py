@@ -191,7 +191,7 @@ def test_conflict_answer_names_both_caps_and_shares() -> None:
     of_caps = advise(sizing, token_budget=20_000)
     assert case_of(of_caps) is AnswerCase.CHOOSE
     assert of_caps.answer == (
-        "No cap meets both the target and the limit of 20,000 tokens. To serve nine in ten later "
+        "No cap meets both the target and the limit of 20,000 tokens. Serving nine in ten later "
         "needs takes the newest 675 episodes (43,978 tokens a start), which would serve 95% of "
         "them (90% to 99%). Within the limit, the newest 244 episodes (19,713 tokens a start) "
         "would serve 87% of them (79% to 93%)."
@@ -244,8 +244,8 @@ def test_retirement_by_use_has_its_own_answer() -> None:
     )
     assert answer == (
         "Retiring by use cuts a start today from 25,005 to at most 16,838 tokens (13% → 8% of "
-        "200,000); in that many it served 92% of the reads (71% to 98%), and the newest memories "
-        "79%."
+        "200,000). Within as many tokens, it would have served 92% of the past reads (71% to 98%), "
+        "and keeping the newest memories 79%."
     )
     assert BY_USE.count("{") == 9
 

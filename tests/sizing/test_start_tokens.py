@@ -191,7 +191,7 @@ def test_charts_of_a_start_count_the_text_of_the_index(tmp_path: Path) -> None:
     assert f"199 memories and {shown(folder):,} tokens" in chart.get_title(loc="left")
     assert "-home-u-work/memory." in chart.texts[-2].get_text() + chart.texts[-1].get_text()
     names = [label.get_text() for label in chart.get_yticklabels()]
-    assert names[-1] == "text of the index\nno memory's"
+    assert names[-1] == "text of the index\nnot a memory"
     after = plot_before_after(context, boot_context(survivors(folder, 10)))
     assert f"{shown(folder):,} → " in after.get_title(loc="left")
     words = [text.get_text() for text in after.texts]
