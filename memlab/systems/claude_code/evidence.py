@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from memlab.errors import ChangedWhileReadError, StoreError
 from memlab.sources.folder.files import Folder, is_file_path, opened_folder
@@ -29,29 +29,29 @@ DOCUMENTS: Final = frozenset({"readme.md", "license.md", "changelog.md"})
 """Names of documents of a project, in lower case."""
 
 _SUFFIX: Final = ".md"
-_SET_ASIDE: Final = frozenset(
+_ARCHIVE_FOLDERS: Final = frozenset(
     {"archive", "archives", "archived", "backup", "backups", "old", "retired", "trash"}
 )
-"""Names, in lower case, of folders in which people put what is no memory any more."""
+"""Names, in lower case, of folders in which people put files that are no memories any more."""
 
 _CONFIGURATION: Final = ".claude"
 _PROJECTS: Final = "projects"
 _MEMORY: Final = "memory"
-_OF_AGENTS: Final = ("agent-memory", "agent-memory-local")
+_SUBAGENT_FOLDERS: Final = ("agent-memory", "agent-memory-local")
 """Folders in a configuration folder with a memory folder for each subagent."""
 _SLUG: Final = re.compile(r"-|[A-Za-z]--")
 """Prefix of a project's folder: the encoded root of a path, or of a drive."""
-_MANAGED: Final = Path("/etc/claude-code/managed-settings.json")
+_MANAGED_SETTINGS: Final = Path("/etc/claude-code/managed-settings.json")
 _SETTING: Final = "autoMemoryDirectory"
-_LARGEST: Final = 2**20
+_MAX_SETTINGS: Final = 2**20
 """Maximum size in bytes of a settings file."""
-_MOST_READ: Final = 2**18
+_MAX_BEGINNING: Final = 2**18
 """Number of bytes of a memory that are searched for front matter."""
 
-_TOP: Final = re.compile(r"type[ \t]*:(?P<value>.*)", re.IGNORECASE)
+_TOP_LEVEL_TYPE: Final = re.compile(r"type[ \t]*:(?P<value>.*)", re.IGNORECASE)
 _METADATA: Final = re.compile(r"metadata[ \t]*:[ \t]*(?P<inline>\{.*)?")
-_NESTED: Final = re.compile(r"[ \t]+type[ \t]*:(?P<value>.*)", re.IGNORECASE)
-_INLINE: Final = re.compile(r"\btype[ \t]*:(?P<value>[^,}]*)", re.IGNORECASE)
+_NESTED_TYPE: Final = re.compile(r"[ \t]+type[ \t]*:(?P<value>.*)", re.IGNORECASE)
+_INLINE_TYPE: Final = re.compile(r"\btype[ \t]*:(?P<value>[^,}]*)", re.IGNORECASE)
 _WORD: Final = re.compile(r"[\w-]+")
 
 
@@ -68,21 +68,21 @@ def is_kept_by_name(name: str) -> bool:
 def may_hold_memories(name: str) -> bool:
     """Return whether the files of a subfolder of a memory folder may be memories, by its path.
 
-    Hidden folders, folders that a search does not enter, and folders for what was set aside have
-    none.
+    Hidden folders, folders that a search does not enter, and folders for archived files have none.
 
     >>> [may_hold_memories(name) for name in ("deploy/eu", "deploy/.git", "Archive/2025", "_old")]
     [True, False, False, False]
     """
     parts = name.split("/")
-    return len(parts) <= MAX_SUBFOLDERS and not any(map(_is_left_out, parts))
+    return len(parts) <= MAX_SUBFOLDERS and not any(_is_left_out(part) for part in parts)
 
 
 def _is_left_out(name: str) -> bool:
     """Return whether the files of a folder of this name are no memories."""
-    is_set_aside = name.strip("_- ").lower() in _SET_ASIDE
-    is_like_file = name.startswith(".") or name.endswith(_SUFFIX)
-    return is_like_file or is_set_aside or name in NOT_ENTERED
+    is_hidden = name.startswith(".")
+    has_suffix = name.endswith(_SUFFIX)
+    is_archive = name.strip("_- ").lower() in _ARCHIVE_FOLDERS
+    return is_hidden or has_suffix or is_archive or name in NOT_ENTERED
 
 
 def is_memory(name: str) -> bool:
@@ -93,10 +93,10 @@ def is_memory(name: str) -> bool:
     >>> [is_memory(name) for name in ("b/a.md", "b/MEMORY.md", "archive/a.md", "b/../a.md")]
     [True, False, False, False]
     """
-    above, _, own_name = name.rpartition("/")
+    subfolder, _, own_name = name.rpartition("/")
     if own_name.startswith(".") or not own_name.endswith(_SUFFIX) or own_name in (INDEX, RETIRED):
         return False
-    return not above or (is_file_path(name) and may_hold_memories(above))
+    return not subfolder or (is_file_path(name) and may_hold_memories(subfolder))
 
 
 def has_claude_type(text: str) -> bool:
@@ -108,10 +108,14 @@ def has_claude_type(text: str) -> bool:
     False
     """
     head = read_front_matter(text)
-    values = [*_types_in(text[: head.text_at])]
-    if not head.text_at:  # the front matter has no end, and was read as far as possible
+    values = list(_types_in(text[: head.text_at]))
+    if not head.text_at:  # the front matter does not end, and was read as far as possible
         values = [head.fields.get("type", "")]
-    return any(words and words <= TYPES for words in map(_words, values))
+    for value in values:
+        words = _words(value)
+        if words and words <= TYPES:
+            return True
+    return False
 
 
 def _words(value: str) -> set[str]:
@@ -123,15 +127,16 @@ def _types_in(block: str) -> Iterator[str]:
     """Yield the values of ``type`` and ``metadata.type`` in a block of front matter."""
     is_in_metadata = False
     for line in block.splitlines():
-        top = _TOP.match(line)
+        top_level_type = _TOP_LEVEL_TYPE.match(line)
         metadata = _METADATA.match(line)
-        nested = _NESTED.match(line)
-        if top:
-            yield top["value"]
+        nested_type = _NESTED_TYPE.match(line)
+        if top_level_type:
+            yield top_level_type["value"]
         elif metadata:
-            yield from (inline["value"] for inline in _INLINE.finditer(metadata["inline"] or ""))
-        elif is_in_metadata and nested:
-            yield nested["value"]
+            for inline_type in _INLINE_TYPE.finditer(metadata["inline"] or ""):
+                yield inline_type["value"]
+        elif is_in_metadata and nested_type:
+            yield nested_type["value"]
         if line.strip() and not line.startswith((" ", "\t")):
             is_in_metadata = metadata is not None
 
@@ -173,7 +178,7 @@ def _is_of_configuration(folder: Path) -> bool:
 
 
 def _has_slug(folder: Path) -> bool:
-    """Return whether a folder is a project's memory, by the form of the project's name."""
+    """Return whether a folder is a project's memory, judged by the name of the project's folder."""
     return any(
         _is_memory_of_project(path) and _SLUG.match(path.parent.name) is not None
         for path in spellings(folder)
@@ -183,7 +188,7 @@ def _has_slug(folder: Path) -> bool:
 def _is_of_agent(folder: Path) -> bool:
     """Return whether a folder is the memory of a subagent."""
     return any(
-        path.parent.name in _OF_AGENTS and _is_configuration(path.parent.parent)
+        path.parent.name in _SUBAGENT_FOLDERS and _is_configuration(path.parent.parent)
         for path in spellings(folder)
     )
 
@@ -219,7 +224,7 @@ def memory_directories(folder: Path | None = None) -> list[Path]:
     folder : Path, optional
         A folder whose own and parent folders' local settings are read too.
     """
-    files = [_MANAGED]
+    files = [_MANAGED_SETTINGS]
     for configuration in _configurations(os.environ):
         files += [configuration / "settings.json", configuration / "settings.local.json"]
     if folder is not None:
@@ -233,7 +238,7 @@ def memory_directories(folder: Path | None = None) -> list[Path]:
 def _directory_in(file: Path) -> Path | None:
     """Return the memory folder that a settings file names; None if it names no valid one."""
     try:
-        if not file.is_file() or file.stat().st_size > _LARGEST:
+        if not file.is_file() or file.stat().st_size > _MAX_SETTINGS:
             return None
         settings = json.loads(file.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -259,20 +264,29 @@ def has_typed_memories(folder: Path) -> bool:
             return False
         notes = {name for name in names if name.endswith(".md")} - {INDEX, RETIRED}
         indexes = [opened.read(name).data for name in (INDEX, RETIRED) if name in names]
-        named, typed = _named_by(indexes, opened, FileNames(opened.path, notes))
-        return 2 * len(typed) > len(named)
+        files = _files_named_by(indexes, opened, FileNames(opened.path, notes))
+        return 2 * len(files.typed) > len(files.named)
     return False
 
 
-def _named_by(indexes: list[bytes], folder: Folder, names: FileNames) -> tuple[set[str], set[str]]:
-    """Return the files that indexes name, directly or by a hub, and those of them with a type.
+class _NamedFiles(NamedTuple):
+    """The files that an index names, and those of them that have a type of Claude Code."""
 
-    Hubs, which are part of the index, are not returned.
+    named: set[str]
+    typed: set[str]
+
+
+def _files_named_by(indexes: list[bytes], folder: Folder, names: FileNames) -> _NamedFiles:
+    """Return the files that indexes name, directly or by a hub.
+
+    Hubs, which are part of the index, are left out.
     """
-    unvisited = [name for raw in indexes for name in MemoryIndex(raw).blocks_by_file(names)]
-    named = set[str]()
-    typed = set[str]()
-    hubs = set[str]()
+    unvisited: list[str] = []
+    for raw in indexes:
+        unvisited += MemoryIndex(raw).blocks_by_file(names)
+    named: set[str] = set()
+    typed: set[str] = set()
+    hubs: set[str] = set()
     while unvisited:
         name = unvisited.pop()
         if name in named or name in hubs:
@@ -286,13 +300,13 @@ def _named_by(indexes: list[bytes], folder: Folder, names: FileNames) -> tuple[s
         named.add(name)
         if has_claude_type(text):
             typed.add(name)
-    return named, typed
+    return _NamedFiles(named, typed)
 
 
 def _beginning(folder: Folder, name: str) -> str:
     """Return the beginning of a file; empty if it cannot be read."""
     try:
-        return folder.read(name).data[:_MOST_READ].decode(errors="replace")
+        return folder.read(name).data[:_MAX_BEGINNING].decode(errors="replace")
     except (StoreError, FileNotFoundError):
         return ""
 

@@ -31,7 +31,10 @@ from memlab.systems.claude_code.shell import file_uses
 from memlab.systems.claude_code.view import PROJECTS, WRITERS, is_of_project
 
 _RELEVANT: Final = "relevant_memories"
+"""The type of an attachment with the memories that Claude Code chose for a message."""
 _HOME: Final = "~"
+_MAX_FOLDERS_SHOWN: Final = 5
+"""Maximum number of folders in a message."""
 
 IS_INDEX: Final = f"uses of {INDEX}, which every start loads"
 NO_MEMORY: Final = "files that are no memories"
@@ -43,16 +46,15 @@ OTHER_TOOLS: Final = "calls of other tools that name a memory"
 _READERS: Final = ("Read", "View", "view", "NotebookRead")
 """Built-in tools that show one file."""
 _SHELLS: Final = ("Bash", "PowerShell", "Shell", "bash", "shell")
-_PATHS: Final = ("file_path", "path", "notebook_path", "uri", "filename")
+_PATH_PARAMETERS: Final = ("file_path", "path", "notebook_path", "uri", "filename")
 """Names of the tool parameters that hold a path."""
-_SERVERS_READER: Final = re.compile(
-    r"mcp__.+__(?:read|get|view|open|cat)_?(?:text_|multiple_)?files?"
-)
-_SERVERS_WRITER: Final = re.compile(
+_MCP_READER: Final = re.compile(r"mcp__.+__(?:read|get|view|open|cat)_?(?:text_|multiple_)?files?")
+"""The name of a tool of an MCP server that shows files."""
+_MCP_WRITER: Final = re.compile(
     r"mcp__.+__(?:write|edit|create|move|delete|append|update|patch)_?(?:to_)?file"
 )
-"""Tools of MCP servers that show files, and that change a file."""
-_SERVER: Final = "MCP server"
+"""The name of a tool of an MCP server that changes a file."""
+_MCP_SERVER: Final = "MCP server"
 """Label of a read by a tool of an MCP server."""
 _PATH_PART: Final = r"[^\s\"'`$;|&<>(){}*?\[\]/\\,]+"
 """Pattern of a part of a path in the text of a command."""
@@ -122,10 +124,10 @@ class _TouchFinder:
 
     def _pattern_of_files(self) -> re.Pattern[str]:
         """Return the pattern of the path of a file in the folder."""
-        folders = [*self._store_paths]
+        folders = list(self._store_paths)
         if self._project_path:
             folders.append(self._project_path)
-        alternatives = "|".join(map(re.escape, folders))
+        alternatives = "|".join(re.escape(folder) for folder in folders)
         subfolders = rf"(?:/+{_PATH_PART})*" if self._has_subfolders else ""
         return re.compile(rf"(?:{alternatives})/+({_PATH_PART}{subfolders})")
 
@@ -145,8 +147,8 @@ class _TouchFinder:
     def _touches_by_call(self, call: ToolCall, cwd: str | None) -> Iterator[Touch]:
         """Yield the touches of memories by one tool call."""
         paths = [_absolute(path, cwd) for path in _paths_in(call.arguments)]
-        is_write = call.tool in WRITERS or _SERVERS_WRITER.fullmatch(call.tool) is not None
-        is_read = call.tool in _READERS or _SERVERS_READER.fullmatch(call.tool) is not None
+        is_write = call.tool in WRITERS or _MCP_WRITER.fullmatch(call.tool) is not None
+        is_read = call.tool in _READERS or _MCP_READER.fullmatch(call.tool) is not None
         if is_write or is_read:
             for path in paths:
                 yield from self._touches_of_file(call.id, call.tool, path, is_write=is_write)
@@ -171,7 +173,10 @@ class _TouchFinder:
             yield Touch(call.id, "", call.tool, outcome=SEARCHES)
 
     def _touches_by_command(self, call: ToolCall, cwd: str | None) -> Iterator[Touch]:
-        """Yield the touches by a shell command; a use that cannot be followed has an outcome."""
+        """Yield the touches by a shell command.
+
+        A touch that is not counted has an outcome, which says why.
+        """
         command = text(call.arguments.get("command"))
         resolved_names = set[str]()
         named_files = self._files_named_in(command)
@@ -208,14 +213,14 @@ class _TouchFinder:
     def _touches_by_attachment(
         self, attachment: dict[str, Any], line: dict[str, Any]
     ) -> Iterator[Touch]:
-        """Yield the touches by an attachment; they count if it has relevant memories."""
+        """Yield the touches by an attachment; only those of an attachment of memories count."""
         call_id = id_of_line(line)
         if attachment.get("type") != _RELEVANT:
             outcome = "attachments that were loaded without being asked for"
             yield Touch(call_id, "", "", outcome=outcome)
             return
-        for memory in map(mapping, sequence(attachment.get("memories"))):
-            path = text(memory.get("path"))
+        for memory in sequence(attachment.get("memories")):
+            path = text(mapping(memory).get("path"))
             for touch in self._touches_of_file(call_id, _RELEVANT, path, is_write=False):
                 yield touch._replace(outcome=touch.outcome or "")
 
@@ -227,7 +232,7 @@ class _TouchFinder:
         if file is None:
             return
         if self._may_be_memory(file.name):
-            shown_tool = _SERVER if tool.startswith("mcp__") else tool
+            shown_tool = _MCP_SERVER if tool.startswith("mcp__") else tool
             yield Touch(call_id, file.name, shown_tool, is_write, file.store_path)
         elif not is_write:
             outcome = IS_INDEX if file.name == INDEX else NO_MEMORY
@@ -239,9 +244,12 @@ class _TouchFinder:
 
     def _file_at(self, path: str) -> _FileInFolder | None:
         """Return the file of the folder at a path; None for a path elsewhere."""
+        # `normpath` keeps two slashes at the beginning.
         normalized = re.sub(r"^/{2,}", "/", os.path.normpath(path))
         file = self._split(normalized)
-        return file if file is not None and self._belongs_to_folder(file.name) else None
+        if file is None or not self._belongs_to_folder(file.name):
+            return None
+        return file
 
     def _split(self, path: str) -> _FileInFolder | None:
         """Return a path split at the end of a path of the folder; None for a path elsewhere."""
@@ -251,11 +259,10 @@ class _TouchFinder:
         for folder, store_path in self._store_paths.items():
             if path.startswith(f"{folder}/"):
                 return _FileInFolder(store_path, path.removeprefix(f"{folder}/"))
-        start = path.rfind(f"{self._project_path}/") if self._project_path else -1
-        if start < 0:
+        if not self._project_path or f"{self._project_path}/" not in path:
             return None
-        end = start + len(self._project_path)
-        return _FileInFolder(path[:end], path[end + 1 :])
+        above, _, name = path.rpartition(f"{self._project_path}/")
+        return _FileInFolder(above + self._project_path, name)
 
     def _belongs_to_folder(self, name: str) -> bool:
         """Return whether a path below the folder belongs to it, and not to a store below it."""
@@ -300,18 +307,20 @@ def _store_paths(folder: Path, project_path: str) -> dict[str, str]:
 def _last_names(folder: Path) -> list[list[set[bytes]]]:
     """Return the names that end each path of the folder, each in the forms that JSON may have."""
     last_names = []
-    for path in map(Path, {str(folder), str(folder.resolve())}):
-        # The home folder may be written as ~, so that its name does not occur.
-        parts = path.parts[-1:] if path.parent == Path.home() else path.parts[-2:]
+    for path in {folder, folder.resolve()}:
+        parts = path.parts[-2:]
+        if path.parent == Path.home():  # it may be written as ~, so that its name does not occur
+            parts = path.parts[-1:]
         last_names.append([_forms_in_json(part) for part in parts])
     return last_names
 
 
 def _paths_in(arguments: Mapping[str, Any]) -> list[str]:
     """Return the paths in the arguments of a tool; one empty path if there is none."""
-    paths = [text(arguments.get(name)) for name in _PATHS]
-    paths += [text(path) for path in sequence(arguments.get("paths"))]
-    return [_with_slashes(path.removeprefix("file://")) for path in paths if path] or [""]
+    values = [text(arguments.get(name)) for name in _PATH_PARAMETERS]
+    values += [text(path) for path in sequence(arguments.get("paths"))]
+    paths = [_with_slashes(value.removeprefix("file://")) for value in values if value]
+    return paths or [""]
 
 
 def _has_all(names: list[set[bytes]], line: bytes) -> bool:
@@ -332,8 +341,8 @@ def _forms_in_json(name: str) -> set[bytes]:
 
 def _absolute(path: str, cwd: str | None) -> str:
     """Return a path joined to the working folder, unless it is absolute."""
-    is_absolute = path.startswith(("/", "~")) or path[1:3] == ":/"
-    if is_absolute or cwd is None:
+    has_drive = path[1:3] == ":/"
+    if path.startswith(("/", "~")) or has_drive or cwd is None:
         return path
     return f"{cwd}/{path}" if path else cwd
 
@@ -341,12 +350,15 @@ def _absolute(path: str, cwd: str | None) -> str:
 def _touches_of_one_folder(
     touches: list[SuccessfulTouch], result: HarvestResult
 ) -> list[SuccessfulTouch]:
-    """Return the touches of the folder itself; if there are none, of its most used namesake."""
+    """Return the touches of the folder itself.
+
+    If there are none, return those of the most used folder of the same name in another place.
+    """
     store_paths = [successful.touch.store_path for successful in touches]
     counts = Counter(path for path in store_paths if path != _HOME)
     chosen_path = ""
     if counts and "" not in counts:
-        chosen_path = min(counts, key=lambda path: (-counts[path], path))
+        chosen_path = min(counts, key=lambda path: (-counts[path], path))  # ties: first by name
         result.notes.append(f"the transcripts call this folder {chosen_path}")
     chosen = [
         successful for successful in touches if successful.touch.store_path in {chosen_path, _HOME}
@@ -362,9 +374,14 @@ def _read_count(touches: list[SuccessfulTouch]) -> int:
 
 
 def _memory_folders(path: Path, *, is_named: bool = False) -> list[Path]:
-    """Return the memory folders for a path: itself, or those of its project or projects.
+    """Return the memory folders for a path: the path itself, or those of its project or projects.
 
-    A folder that `is_named` by a scheme is one, regardless of its content.
+    Parameters
+    ----------
+    path : Path
+        A memory folder, a project, the folder of projects, or a configuration folder.
+    is_named : bool
+        Whether the path was given with a scheme. Then any folder counts as a memory folder.
     """
     if path.is_dir() and (is_named or strongest(EVIDENCE, path) is not None):
         return [path]
@@ -383,6 +400,7 @@ def _memory_folder(request: HarvestRequest) -> Path:
     folders = _memory_folders(path, is_named=bool(request.scheme))
     if len(folders) == 1:
         return folders[0]
-    names = ", ".join(str(folder) for folder in folders[:5])
-    more = f" and {len(folders) - 5:,} more" if len(folders) > 5 else ""
+    names = ", ".join(str(folder) for folder in folders[:_MAX_FOLDERS_SHOWN])
+    hidden_count = len(folders) - _MAX_FOLDERS_SHOWN
+    more = f" and {hidden_count:,} more" if hidden_count > 0 else ""
     raise MemlabError(f"{path} has several memory folders; name one: {names}{more}")

@@ -1,4 +1,7 @@
-"""Find the files that a shell command reads, writes or searches; patterns count as searches."""
+"""Find the files that a shell command reads, writes or searches.
+
+A file name with wildcards counts as a search.
+"""
 
 import os.path
 import re
@@ -11,27 +14,50 @@ Verb = Literal["read", "write", "search"]
 
 
 class Use(NamedTuple):
-    """A file that a command names, and whether it is read, written or searched."""
+    """A use of a file by a command.
+
+    Attributes
+    ----------
+    path : str
+        The path of the file; it begins with ``/`` or ``~``.
+    verb : {"read", "write", "search"}
+        How the command uses the file.
+    """
 
     path: str
     verb: Verb
 
 
 class _Word(NamedTuple):
-    """A word without quotes, the home folder as ``~``; exact if the shell does not expand it."""
+    """A word of a command.
+
+    Attributes
+    ----------
+    text : str
+        The word without its quotes, with ``~`` for the home folder.
+    is_exact : bool
+        Whether the shell passes the word on as it is, without expanding wildcards or variables.
+    """
 
     text: str
-    exact: bool
+    is_exact: bool
 
 
-_SEARCHERS: Final = dict.fromkeys(("grep", "egrep", "fgrep"), "efmABCdD") | {"rg": "efgtTmABCjMrEd"}
+_SEARCHERS: Final = {
+    "grep": "efmABCdD",
+    "egrep": "efmABCdD",
+    "fgrep": "efmABCdD",
+    "rg": "efgtTmABCjMrEd",
+}
+"""Commands that search files, with the letters of their short options that take a value."""
 _PAGERS: Final = {"less": "bhjkoOpPtTxyz", "more": "n", "tac": "s", "nl": "bdfhilnsvw", "bat": "lr"}
-"""Pagers print the whole file if the output is not a terminal."""
+"""Commands that print the whole file if the output is not a terminal, with such letters."""
 _READERS: Final = {"cat": "", "head": "nc", "tail": "ncs", "sed": "efl", **_PAGERS, **_SEARCHERS}
-"""Commands that print files, with their short options that take a value."""
-_PATTERNS: Final = {"-e", "-f", "--expression", "--file", "--regexp"}
-"""Options that give the pattern or script; without them it is the first argument."""
+"""Commands that print files, with such letters."""
+_PATTERN_OPTIONS: Final = {"-e", "-f", "--expression", "--file", "--regexp"}
+"""Options that give the pattern or script. Without them, it is the first argument."""
 _CHANGERS: Final = {"tee", "rm", "mv", "truncate", "unlink", "shred", "cp"}
+"""Commands that write, move or delete files."""
 _PREFIXES: Final = {
     "command",
     "builtin",
@@ -45,7 +71,7 @@ _PREFIXES: Final = {
     "stdbuf",
 }
 """Commands that run another command, named after their own options."""
-_LONG_VALUED: Final = {
+_LONG_OPTIONS_WITH_VALUE: Final = {
     "--expression",
     "--file",
     "--regexp",
@@ -64,9 +90,9 @@ _LONG_VALUED: Final = {
     "--replace",
 }
 _SHELLS: Final = {"sh", "bash", "dash", "zsh", "ksh"}
-_KNOWN: Final = {*_READERS, *_CHANGERS, *_SHELLS, "cd"}
-_LONGEST: Final = 2**14
-"""Maximum length in bytes: the grammar takes quadratic time for unclosed lists."""
+_KNOWN_COMMANDS: Final = {*_READERS, *_CHANGERS, *_SHELLS, "cd"}
+_MAX_BYTES: Final = 2**14
+"""Maximum size of a parsed command. The grammar takes quadratic time for unclosed lists."""
 _GROUPS: Final = {
     "program",
     "subshell",
@@ -84,17 +110,21 @@ _GROUPS: Final = {
     "pipeline",
 }
 """Nodes of the grammar whose commands run in sequence."""
-_COMMANDS: Final = {*_GROUPS, "command", "list", "redirected_statement"}
-_OUTPUTS: Final = {">", ">>", ">|", ">&", "&>", "&>>", "<>"}
+_COMMAND_NODES: Final = {*_GROUPS, "command", "list", "redirected_statement"}
+"""Nodes of the grammar that contain a command."""
+_OUTPUT_OPERATORS: Final = {">", ">>", ">|", ">&", "&>", "&>>", "<>"}
+"""Operators that redirect the output of a command to a file."""
 _TERMINALS: Final = {"/dev/stdout", "/dev/stderr", "/dev/tty"}
 _ESCAPED: Final = re.compile(r"\\(\n|.)", re.DOTALL)
 _ESCAPED_IN_QUOTES: Final = re.compile(r"\\([\n\"\\$`])")
-_SPECIAL: Final = re.compile(r"(?<!\\)[*?[{]")
-"""Characters that make an unquoted word a pattern or several words."""
+_WILDCARD: Final = re.compile(r"(?<!\\)[*?[{]")
+"""A character that makes an unquoted word a pattern or several words."""
+_EXPANDED: Final = "*?[{$`<"
+"""Characters at which the shell expands a word."""
 
 
 def file_uses(command: str, cwd: str | None) -> list[Use]:
-    """Return the files that a shell command uses, in order.
+    """Return the uses of files by a shell command, in order.
 
     Parameters
     ----------
@@ -106,7 +136,7 @@ def file_uses(command: str, cwd: str | None) -> list[Use]:
     Returns
     -------
     list of Use
-        Path and use of each file; a path begins with ``/`` or ``~``.
+        The uses; empty for a command that is too long to be parsed.
 
     Examples
     --------
@@ -118,6 +148,7 @@ def file_uses(command: str, cwd: str | None) -> list[Use]:
 
 @cache
 def _parser() -> Any:
+    """Return the parser of the grammar of Bash."""
     import tree_sitter_bash
     from tree_sitter import Language, Parser
 
@@ -125,7 +156,17 @@ def _parser() -> Any:
 
 
 class _Streams(NamedTuple):
-    """The files of redirections, and the arguments that follow them."""
+    """The redirections of a command.
+
+    Attributes
+    ----------
+    inputs : list of _Word
+        The files that standard input is read from.
+    outputs : list of _Word
+        The files that standard output is written to.
+    arguments : list of _Word
+        The words after a redirection, which are arguments of the command.
+    """
 
     inputs: list[_Word]
     outputs: list[_Word]
@@ -139,10 +180,11 @@ class _Script:
         self.uses: list[Use] = []
         self._text = command.encode(errors="replace")
         self._cwd = cwd
-        if len(self._text) <= _LONGEST:
-            known = re.sub(rb"[\x80-\xff]", b"x", self._text)  # other bytes can crash the grammar
+        if len(self._text) <= _MAX_BYTES:
+            # Other bytes than ASCII can crash the grammar. The replaced text has the same length.
+            ascii_text = re.sub(rb"[\x80-\xff]", b"x", self._text)
             with suppress(RecursionError):
-                self._visit(_parser().parse(known).root_node, [])
+                self._visit(_parser().parse(ascii_text).root_node, [])
 
     def _visit(self, node: Any, redirects: list[Any]) -> None:
         """Collect the file uses of a node; `redirects` apply to its last command."""
@@ -154,14 +196,15 @@ class _Script:
             streams = self._streams(redirects)
             for child in node.named_children:
                 self._visit(child, [])
-                if node.type == "pipeline":
+                if node.type == "pipeline":  # each part runs in a subshell
                     self._cwd = cwd
             self._apply_outputs(streams, first_use, cwd)
             if node.type == "subshell":
                 self._cwd = cwd
-        elif node.type == "list":  # joined by && or ||; after || only the first counts
+        elif node.type == "list":  # two commands joined by && or ||
             left, *_, right = node.named_children
             self._visit(left, [])
+            # The command after || runs only if the other one fails. It is left out.
             if all(child.type != "||" for child in node.children):
                 self._visit(right, redirects)
         elif node.type == "redirected_statement":
@@ -177,8 +220,9 @@ class _Script:
         body = node.child_by_field_name("body") or node.named_children[0]
         self._visit(body, own_redirects + redirects)
         for document in documents:
-            for following in _children(document, *_COMMANDS):
-                self._keep_writes(first_use)  # a here-document is piped into the next command
+            for following in _children(document, *_COMMAND_NODES):
+                # The output up to here is piped into this command, and so is not shown.
+                self._keep_writes(first_use)
                 self._visit(following, redirects)
 
     def _command(self, node: Any, redirects: list[Any]) -> None:
@@ -186,9 +230,11 @@ class _Script:
         first_use = len(self.uses)
         cwd = self._cwd
         streams = self._streams(_children(node, "file_redirect") + redirects)
-        parts = (*node.children_by_field_name("name"), *node.children_by_field_name("argument"))
-        name, arguments = _name_and_words([*map(self._word, parts), *streams.arguments])
-        self.uses += _of_command(name, arguments, cwd)
+        name_nodes = node.children_by_field_name("name")
+        argument_nodes = node.children_by_field_name("argument")
+        words = [self._word(part) for part in (*name_nodes, *argument_nodes)]
+        name, arguments = _name_and_arguments([*words, *streams.arguments])
+        self.uses += _uses_by_command(name, arguments, cwd)
         if name in _READERS:
             self.uses += _uses(streams.inputs, "read", cwd)
         script = _command_string(arguments) if name in _SHELLS else None
@@ -216,7 +262,7 @@ class _Script:
             stays_visible = is_descriptor or target.text in _TERMINALS
             if operator == "<" and descriptor in {"", "0"}:
                 streams.inputs.append(target)
-            elif operator in _OUTPUTS and descriptor in {"", "1"} and not stays_visible:
+            elif operator in _OUTPUT_OPERATORS and descriptor in {"", "1"} and not stays_visible:
                 streams.outputs.append(target)
             streams.arguments.extend(words[1:])
         return streams
@@ -236,18 +282,20 @@ class _Script:
         """Return the word of a syntax node without its quotes."""
         raw = self._text[node.start_byte : node.end_byte].decode(errors="replace")
         if node.type in {"word", "number"}:
-            return _Word(_ESCAPED.sub(_unescaped, raw), not _SPECIAL.search(raw))
+            return _Word(_ESCAPED.sub(_unescaped, raw), not _WILDCARD.search(raw))
         if node.type == "raw_string":
-            return _Word(raw[1:-1], exact=True)
+            return _Word(raw[1:-1], is_exact=True)
         if node.type in {"string", "concatenation", "command_name"}:
             return self._joined(node)
-        return _Word("~", exact=True) if raw in {"$HOME", "${HOME}"} else _Word(raw, exact=False)
+        if raw in {"$HOME", "${HOME}"}:
+            return _Word("~", is_exact=True)
+        return _Word(raw, is_exact=False)
 
     def _joined(self, node: Any) -> _Word:
-        """Return a word of several parts, with the text between the expansions of a string."""
+        """Return the word of a node with several parts, such as a string with expansions."""
         quote_length = 1 if node.type == "string" else 0
         start = node.start_byte + quote_length
-        exact = True
+        is_exact = True
         parts: list[str] = []
         for child in node.named_children:
             if child.type == "string_content":
@@ -255,33 +303,39 @@ class _Script:
             word = self._word(child)
             parts.append(_plain(self._text[start : child.start_byte]))
             parts.append(word.text)
-            exact = exact and word.exact
+            is_exact = is_exact and word.is_exact
             start = child.end_byte
         parts.append(_plain(self._text[start : node.end_byte - quote_length]))
-        return _Word("".join(parts), exact)
+        return _Word("".join(parts), is_exact)
 
 
-def _children(node: Any, *kinds: str) -> list[Any]:
-    return [child for child in node.named_children if child.type in kinds]
+def _children(node: Any, *node_types: str) -> list[Any]:
+    """Return the named children of a syntax node that have one of some types."""
+    return [child for child in node.named_children if child.type in node_types]
 
 
 def _plain(text: bytes) -> str:
+    """Return text in double quotes without its escapes."""
     return _ESCAPED_IN_QUOTES.sub(_unescaped, text.decode(errors="replace"))
 
 
 def _unescaped(match: re.Match[str]) -> str:
+    """Return an escaped character; an escaped line end continues the line and is dropped."""
     return "" if match[1] == "\n" else match[1]
 
 
 def _uses(words: Iterable[_Word], verb: Verb, cwd: str | None) -> Iterator[Use]:
-    """Yield the files that words name; a pattern is a search, and is left out for a write."""
+    """Yield the uses of the files that words name.
+
+    A word with wildcards counts as a search. If the files are written, it is left out.
+    """
     for word in words:
         path = _resolved(word, cwd)
-        if path is not None and (word.exact or verb != "write"):
-            yield Use(path, verb if word.exact else "search")
+        if path is not None and (word.is_exact or verb != "write"):
+            yield Use(path, verb if word.is_exact else "search")
 
 
-def _of_command(name: str, words: Sequence[_Word], cwd: str | None) -> Iterator[Use]:
+def _uses_by_command(name: str, words: Sequence[_Word], cwd: str | None) -> Iterator[Use]:
     """Yield the file uses of a command by its name and arguments."""
     verb: Verb
     if name in _READERS:
@@ -293,8 +347,8 @@ def _of_command(name: str, words: Sequence[_Word], cwd: str | None) -> Iterator[
         else:
             verb = "read"
     elif name in _CHANGERS:
-        named = [word for word in words if not word.text.startswith("-")]
-        files = named[-1:] if name == "cp" else named
+        arguments = [word for word in words if not word.text.startswith("-")]
+        files = arguments[-1:] if name == "cp" else arguments
         verb = "write"
     else:
         return
@@ -305,19 +359,32 @@ def _edits_in_place(text: str) -> bool:
     """Return whether an argument is the option of ``sed`` to edit files in place."""
     if text.startswith(("--in-place", "-i")):
         return True
-    is_letters = text.startswith("-") and text[1:].isalpha()
-    return is_letters and "i" in text and "e" not in text
+    # Short options in one word, such as -ni. The letters after an e are a script.
+    has_only_letters = text.startswith("-") and text[1:].isalpha()
+    return has_only_letters and "i" in text and "e" not in text
 
 
 def _files(name: str, words: Sequence[_Word]) -> list[_Word]:
     """Return the arguments that are files: not options, and not the pattern or script."""
     options, files = _options_and_others(_READERS[name], words)
-    has_pattern_first = (name in _SEARCHERS or name == "sed") and not _PATTERNS & {*options}
-    return files[1:] if has_pattern_first else files
+    takes_pattern = name in _SEARCHERS or name == "sed"
+    if takes_pattern and _PATTERN_OPTIONS.isdisjoint(options):
+        return files[1:]
+    return files
 
 
-def _options_and_others(valued: str, words: Sequence[_Word]) -> tuple[list[str], list[_Word]]:
-    """Return the options and the other words; the letters in `valued` take a value."""
+def _options_and_others(
+    letters_with_value: str, words: Sequence[_Word]
+) -> tuple[list[str], list[_Word]]:
+    """Return the options and the other arguments of a command.
+
+    Parameters
+    ----------
+    letters_with_value : str
+        The letters of the short options that take a value.
+    words : sequence of _Word
+        The arguments of the command.
+    """
     options: list[str] = []
     others: list[_Word] = []
     remaining = iter(words)
@@ -327,52 +394,64 @@ def _options_and_others(valued: str, words: Sequence[_Word]) -> tuple[list[str],
         elif not word.text.startswith("-") or word.text == "-":
             others.append(word)
         else:
-            option, takes_next = _option(valued, word.text)
+            option, is_value_next = _option(letters_with_value, word.text)
             options.append(option)
-            if takes_next:
+            if is_value_next:
                 next(remaining, None)
     return options, others
 
 
-def _option(valued: str, text: str) -> tuple[str, bool]:
-    """Return an option, and whether the next word is its value."""
+def _option(letters_with_value: str, text: str) -> tuple[str, bool]:
+    """Return the name of an option, and whether the next word is its value."""
     if text.startswith("--"):
-        name, has_value, _ = text.partition("=")
-        return name, name in _LONG_VALUED and not has_value
+        name, equals_sign, _ = text.partition("=")
+        return name, name in _LONG_OPTIONS_WITH_VALUE and not equals_sign
     for position, letter in enumerate(text[1:], 1):
-        if letter in valued:
-            return f"-{letter}", position == len(text) - 1
+        if letter in letters_with_value:
+            is_last_letter = position == len(text) - 1
+            return f"-{letter}", is_last_letter
     return text, False
 
 
 def _command_string(words: Sequence[_Word]) -> str | None:
     """Return the script that ``-c`` passes to a shell; None if it is unknown."""
-    options, others = _options_and_others("o", words)  # -o pipefail
-    is_script = any(re.fullmatch("-[a-z]*c[a-z]*", option) for option in options)
-    return others[0].text if is_script and others and others[0].exact else None
+    options, others = _options_and_others("o", words)  # as in -o pipefail
+    has_script = any(re.fullmatch("-[a-z]*c[a-z]*", option) for option in options)
+    if has_script and others and others[0].is_exact:
+        return others[0].text
+    return None
 
 
-def _name_and_words(words: list[_Word]) -> tuple[str, list[_Word]]:
-    """Return the name and arguments of a command; after a prefix, of the first known command."""
-    names = [word.text.rpartition("/")[2] if word.exact else "" for word in words] or [""]
+def _name_and_arguments(words: list[_Word]) -> tuple[str, list[_Word]]:
+    """Return the name and the arguments of a command.
+
+    A command such as ``sudo`` is skipped if it runs a known command.
+    """
+    if not words:
+        return "", []
+    names = [word.text.rpartition("/")[2] if word.is_exact else "" for word in words]
     position = 0
-    if names[0] in _PREFIXES or names[0].startswith("-"):  # such as options of the keyword time
-        position = next((position for position, name in enumerate(names) if name in _KNOWN), 0)
+    # The keyword time is no word of the command, but its options are.
+    if names[0] in _PREFIXES or names[0].startswith("-"):
+        known = [number for number, name in enumerate(names) if name in _KNOWN_COMMANDS]
+        position = min(known, default=0)
     return names[position], words[position + 1 :]
 
 
 def _resolved(word: _Word, cwd: str | None) -> str | None:
-    """Return the absolute or ``~`` path of a word; None if it is unknown.
+    """Return the path of a word, which begins with ``/`` or ``~``; None if it is unknown.
 
-    The path of a pattern is the folder before its first special character.
+    The path of a word that the shell expands is the folder before the expanded part.
     """
     text = word.text
-    if not word.exact:
-        positions = [text.find(character) for character in "*?[{$`<" if character in text]
+    if not word.is_exact:
+        positions = [text.find(character) for character in _EXPANDED if character in text]
         literal = text[: min(positions, default=0)]
         text = literal.rpartition("/")[0]
         if not text:
             return None if word.text.startswith(("$", "`", "<", "/")) else cwd
     if text.startswith(("/", "~")):
         return os.path.normpath(text)
-    return None if cwd is None or not text else os.path.normpath(f"{cwd}/{text}")
+    if cwd is None or not text:
+        return None
+    return os.path.normpath(f"{cwd}/{text}")
