@@ -44,9 +44,9 @@ from memlab.store.archive.content_copies import Content, KeptCopy
 from memlab.store.archive.open_archive import OpenArchive
 from memlab.text import DisplayMixin, Table, TextPage, command, counted
 
-_CHARACTER: Final = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+_CJK: Final = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 """Ranges of Japanese, Chinese and Korean characters, for a character class of an expression."""
-_WORD: Final = re.compile(rf"[{_CHARACTER}]|[^\W_{_CHARACTER}]+")
+_WORD: Final = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+")
 """A word, or a single character of a script that is written without spaces."""
 _MAX_SEARCH_CHARS: Final = 1_000
 """Number of characters of a search that are used."""
@@ -60,13 +60,20 @@ _MIN_COVERED: Final = 0.5
 """Minimum IDF-weighted share of a search's words that a match must contain."""
 
 
-def searched_for(
+class _LostMemorySearch(NamedTuple):
+    """A search for a lost memory: the id of the memory, and the time."""
+
+    memory_id: str
+    at: datetime
+
+
+def searches_for_lost(
     searches: Sequence[RecordedSearch],
     present: pd.DataFrame,
     lost: pd.DataFrame,
     lost_at: Mapping[str, datetime],
-) -> Iterator[tuple[str, datetime]]:
-    """Yield the id and the time of each search for a lost memory, at most one a day for each.
+) -> Iterator[_LostMemorySearch]:
+    """Yield the searches for lost memories, at most one a day for each memory.
 
     A search is for a lost memory if it contains the memory's name, or if it matches the memory's
     text better than every present one.
@@ -82,14 +89,13 @@ def searched_for(
     """
     names = [str(name) for name in lost[c.MEMORY_ID]]
     # The lost memories come first, so that the number of a name is also that of its text.
-    texts = [
-        *(lost[c.TITLE] + "\n" + lost[c.BODY]),
-        *(present[c.TITLE] + "\n" + present[c.BODY]),
-    ]
-    query_words = {word for search in searches for word in _words_in(search.words)}
+    texts = [*_texts_of(lost), *_texts_of(present)]
+    query_words: set[str] = set()
+    for search in searches:
+        query_words.update(_words_in(search.words))
     matcher = _Matcher(texts, query_words)
     stems = [PurePosixPath(name).stem.casefold() for name in names]
-    counted_days = set()
+    counted_days = set()  # pairs of a memory and a day
 
     @cache
     def matches_of(query: str) -> set[int]:
@@ -104,10 +110,15 @@ def searched_for(
     for search in searches:
         for number in matches_of(search.words[:_MAX_SEARCH_CHARS]):
             name = names[number]
-            on_day = (name, search.at.date())
-            if on_day not in counted_days and search.at > lost_at[name]:
-                counted_days.add(on_day)
-                yield name, search.at
+            name_and_day = (name, search.at.date())
+            if name_and_day not in counted_days and search.at > lost_at[name]:
+                counted_days.add(name_and_day)
+                yield _LostMemorySearch(name, search.at)
+
+
+def _texts_of(frame: pd.DataFrame) -> list[str]:
+    """Return the title and the body of each memory as one text."""
+    return list(frame[c.TITLE] + "\n" + frame[c.BODY])
 
 
 class _Matcher:
@@ -115,6 +126,7 @@ class _Matcher:
 
     def __init__(self, texts: Sequence[str], query_words: set[str]) -> None:
         self._postings: dict[str, dict[int, int]] = defaultdict(dict)
+        """For each word, its frequency in the texts that have it, by number of the text."""
         lengths = np.zeros(len(texts))
         for number, text in enumerate(texts):
             word_counts = Counter(_words_in(text))
@@ -122,21 +134,20 @@ class _Matcher:
             for word in query_words & word_counts.keys():
                 self._postings[word][number] = word_counts[word]
         self._damping = lengths
-        """What BM25 adds to the frequency of a word in each text, shape (texts,)."""
+        """The term that BM25 adds to the frequency of a word in each text, shape (texts,)."""
         if texts:
-            self._damping = _SATURATION * (
-                1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * lengths / max(lengths.mean(), 1)
-            )
+            relative_lengths = lengths / max(lengths.mean(), 1)
+            self._damping = _SATURATION * (1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * relative_lengths)
 
     def better_than_the_rest(self, query: str, count: int) -> list[int]:
-        """Return the numbers of those of the first `count` texts that match a search best.
+        """Return the numbers of the texts, among the first `count`, that match a search best.
 
         Such a text matches better than every text after the first `count`, and contains enough of
         the words.
         """
         total = len(self._damping)
-        score = np.zeros(total)
-        covered = np.zeros(total)
+        scores = np.zeros(total)
+        covered_weights = np.zeros(total)
         total_weight = 0.0
         for word in set(_words_in(query)):
             postings = self._postings.get(word, {})
@@ -145,14 +156,13 @@ class _Matcher:
             total_weight += weight
             numbers = np.array(list(postings), int)
             frequencies = np.array(list(postings.values()), float)
-            score[numbers] += (
-                weight * frequencies * (_SATURATION + 1) / (frequencies + self._damping[numbers])
-            )
-            covered[numbers] += weight
-        best_other = score[count:].max(initial=0.0)
-        is_better = score[:count] > best_other
-        is_covered = covered[:count] >= _MIN_COVERED * total_weight
-        return np.flatnonzero(is_better & is_covered).tolist()
+            saturated = frequencies * (_SATURATION + 1) / (frequencies + self._damping[numbers])
+            scores[numbers] += weight * saturated
+            covered_weights[numbers] += weight
+        best_other_score = scores[count:].max(initial=0.0)
+        is_better = scores[:count] > best_other_score
+        has_enough_words = covered_weights[:count] >= _MIN_COVERED * total_weight
+        return np.flatnonzero(is_better & has_enough_words).tolist()
 
 
 def _words_in(text: str) -> list[str]:
@@ -212,7 +222,7 @@ class Losses(DisplayMixin):
     kept : mapping of str to Loss
         By id, the records that git or the archive keeps.
     known_by : tuple of str
-        What losses are known from, in words; empty if they cannot be known.
+        The evidence of losses in words, such as "git"; empty if losses cannot be known.
     own, own_asked : int
         Number of memories that memlab deleted or retired, and how many were asked for since.
     unknown : str
@@ -281,9 +291,8 @@ class Losses(DisplayMixin):
 
     def sheet(self) -> TextPage:
         """Return the page that is printed."""
-        facts = [
-            ("known by", ", ".join(self.known_by) or "nothing: there is neither git nor a copy")
-        ]
+        evidence = ", ".join(self.known_by) or "nothing: there is neither git nor a copy"
+        facts = [("known by", evidence)]
         if self.unknown:
             facts.append(("not known", self.unknown))
         if len(self.frame):
@@ -291,22 +300,20 @@ class Losses(DisplayMixin):
         if self.moved:
             facts.append(("moved", self._moved_in_words()))
         title = f"{self.title}: {self.store}"
+        is_perhaps_renamed = self.frame[PERHAPS] != ""
+        frames = (self.frame[~is_perhaps_renamed], self.frame[is_perhaps_renamed])
+        tables = [_table(frame) for frame in frames if len(frame)]
         memlab_deletions = f"{counted(self.own)} that memlab deleted or retired"
-        below = Table("", (), [], f"{memlab_deletions}, {self.own_asked:,} asked for since")
-        in_doubt = self.frame[PERHAPS] != ""
-        tables = [
-            _table(rows) for rows in (self.frame[~in_doubt], self.frame[in_doubt]) if len(rows)
-        ]
-        return TextPage(title, facts, [*tables, below])
+        footer = Table("", (), [], f"{memlab_deletions}, {self.own_asked:,} asked for since")
+        return TextPage(title, facts, [*tables, footer])
 
     def _moved_in_words(self) -> str:
-        """Return how many memories were moved, with the new paths of the first ones."""
-        pairs = [f"{name} to {loss.moved_to}" for name, loss in self.moved.items()]
-        first_pairs = ", ".join(pairs[:_MAX_MOVED_SHOWN])
-        more = (
-            f" and {len(pairs) - _MAX_MOVED_SHOWN:,} more" if len(pairs) > _MAX_MOVED_SHOWN else ""
-        )
-        return f"{counted(len(pairs))} out of the store, and still there: {first_pairs}{more}"
+        """Return the number of memories that were moved, with the new paths of the first ones."""
+        moves = [f"{name} to {loss.moved_to}" for name, loss in self.moved.items()]
+        shown = ", ".join(moves[:_MAX_MOVED_SHOWN])
+        hidden_count = len(moves) - _MAX_MOVED_SHOWN
+        more = f" and {hidden_count:,} more" if hidden_count > 0 else ""
+        return f"{counted(len(moves))} out of the store, and still there: {shown}{more}"
 
 
 def lost(source: SourceLike | StoreHistory, *, log: Log = None) -> pd.DataFrame:
@@ -419,15 +426,17 @@ def losses_of(
             if request.counted_as == READS
         }
         present_others = in_store[~in_store[c.MEMORY_ID].isin(frame[c.MEMORY_ID])]
-        for name, at in searched_for(
-            searches, present_others, pd.concat([frame, deleted]), lost_at
-        ):
-            if (name, at.date()) not in read_on:
-                requests.append(_Request(name, at, SEARCHES))
+        all_lost = pd.concat([frame, deleted])
+        requests += [
+            _Request(search.memory_id, search.at, SEARCHES)
+            for search in searches_for_lost(searches, present_others, all_lost, lost_at)
+            if (search.memory_id, search.at.date()) not in read_on
+        ]
     requested_names = {request.memory_id for request in requests}
     ranked = _with_requests(frame, requests)
     kept = {name: kept[name] for name in ranked[c.MEMORY_ID]}
-    is_deleted = past[c.DELETED_AT].notna() & ~past[c.MEMORY_ID].isin({*frame[c.MEMORY_ID], *moved})
+    is_lost_or_moved = past[c.MEMORY_ID].isin({*frame[c.MEMORY_ID], *moved})
+    is_deleted = past[c.DELETED_AT].notna() & ~is_lost_or_moved
     # The id of a deleted memory may belong to another memory now; the deleted one counts, too.
     names = {*by_memlab[c.MEMORY_ID], *past.loc[is_deleted, c.MEMORY_ID]}
     return Losses(
@@ -468,7 +477,7 @@ class _RecordedLosses(NamedTuple):
 
 
 def _times_of_loss(frame: pd.DataFrame, by_memlab: pd.DataFrame) -> dict[str, Any]:
-    """Return by id when a memory was lost, or when memlab deleted or retired it.
+    """Return the time at which each memory was lost, or at which memlab deleted or retired it.
 
     A loss that is known from copies counts from the last time that the memory was seen.
     """
@@ -484,8 +493,8 @@ def contents_of(source: Source, reader: Reader) -> Iterator[Content]:
     """Yield the contents of a store in the form of its copies; skip memories without an id."""
     keys: list[Any] = []
     for rows in reader.batches(with_body=False):
-        has_key = c.KEY in rows.table.column_names
-        keys += rows.table[c.KEY if has_key else c.POSITION].to_pylist()
+        key_column = c.KEY if c.KEY in rows.table.column_names else c.POSITION
+        keys += rows.table[key_column].to_pylist()
     for key, record in reader.records(keys):
         name = source.facts_of(record).memory_id
         if not name:
@@ -507,13 +516,14 @@ def keeps_losses(source: Source) -> bool:
 
 def _recorded_losses(source: Source, now: datetime) -> _RecordedLosses:
     """Return the losses that git or copies of the store show."""
-    losses = dict[str, Loss]()
-    known_by = tuple[str, ...]()
-    moved = dict[str, Loss]()
+    losses: dict[str, Loss] = {}
+    known_by: tuple[str, ...] = ()
+    moved: dict[str, Loss] = {}
     if keeps_losses(source):
-        # the archive may have copies of files that the current rules do not take for memories
+        # The archive may have copies of files that are no memories by the current rules.
         last_copy_at, losses = _losses_by_copies(source.for_restore(), now)
-        known_by = (f"copies, last made {last_copy_at:%Y-%m-%d %H:%M} UTC",) if last_copy_at else ()
+        if last_copy_at:
+            known_by = (f"copies, last made {last_copy_at:%Y-%m-%d %H:%M} UTC",)
     history = source.external_history
     if history.is_tracked():
         known_by = ("git", *known_by)
@@ -522,13 +532,13 @@ def _recorded_losses(source: Source, now: datetime) -> _RecordedLosses:
             if loss.moved_to:
                 moved[name] = loss
                 continue
-            # A loss with `seen` is known from copies, which know only a span of time: the loss in
-            # git replaces it. If git has several losses of a name, the latest counts.
+            # The loss in git replaces one from copies, which has `seen`, because git knows the
+            # exact time. If git has several losses of a name, the latest counts.
             recorded = losses.get(name)
             is_newer = recorded is not None and (recorded.at or now) < (loss.at or now)
             if recorded is None or recorded.seen or is_newer:
                 losses[name] = loss
-        # A copy that was made before a rename has the former name; that memory is not lost.
+        # A copy that was made before a rename has the former name. That memory is not lost.
         for former in history.former_names():
             loss_by_copies = losses.get(former.name)
             if loss_by_copies is not None and loss_by_copies.seen and former.is_free:
@@ -544,7 +554,10 @@ def _losses_by_copies(source: Source, now: datetime) -> tuple[datetime | None, d
     """
 
     def read_store(reader: Reader) -> dict[str, Content]:
-        """Return the contents by id. Only unlisted memories keep their record, for their lines."""
+        """Return the contents by id.
+
+        Only unlisted memories keep their record, which is needed to restore their lines.
+        """
         contents = {}
         for memory in contents_of(source, reader):
             needs_record = memory.is_unlisted
@@ -555,7 +568,7 @@ def _losses_by_copies(source: Source, now: datetime) -> tuple[datetime | None, d
 
     def read_archive(archive: OpenArchive) -> tuple[datetime | None, dict[str, Loss]]:
         last_copy_at = content_copies.last_copied(archive)
-        newest = dict[str, KeptCopy]()
+        newest: dict[str, KeptCopy] = {}
         for copy in content_copies.copies_in(archive):
             # An empty copy does not replace an earlier one with a text.
             if not copy.is_empty or copy.memory_id not in newest:
@@ -575,8 +588,8 @@ def _losses_by_copies(source: Source, now: datetime) -> tuple[datetime | None, d
             losses[name] = Loss(
                 key,
                 record,
-                copy.missed_at or now,
-                copy.seen_at,
+                at=copy.missed_at or now,
+                since=copy.seen_at,
                 seen=copy.seen_at,
                 is_emptied=is_emptied,
             )
@@ -592,7 +605,7 @@ def _lines_lost(
     newest: Mapping[str, KeptCopy],
 ) -> dict[str, Loss]:
     """Return the present memories that the index no longer names, with their copied lines."""
-    losses = dict[str, Loss]()
+    losses: dict[str, Loss] = {}
     if source.index is None:
         return losses
     for name, memory in present.items():
@@ -600,14 +613,22 @@ def _lines_lost(
         if not memory.is_unlisted or memory.is_empty or copy is None:
             continue
         copied = content_copies.copied_record(archive, copy)
-        record = None if copied is None else source.index.relisted(memory.record, copied[1])
+        if copied is None:
+            continue
+        _, older_record = copied
+        record = source.index.relisted(memory.record, older_record)
         if record is not None:
-            seen_at = copy.seen_at
             losses[name] = Loss(
-                memory.key, record, seen_at, seen_at, seen=seen_at, is_unlisted=True
+                memory.key,
+                record,
+                at=copy.seen_at,
+                since=copy.seen_at,
+                seen=copy.seen_at,
+                is_unlisted=True,
             )
-    listed = sum(not memory.is_unlisted for memory in present.values())
-    return losses if is_index_lost(len(losses), listed) else {}
+    listed_count = sum(not memory.is_unlisted for memory in present.values())
+    # A few lines that are gone were removed by a person.
+    return losses if is_index_lost(len(losses), listed_count) else {}
 
 
 def _frame_of(source: Source, losses_by_id: Mapping[str, Loss]) -> pd.DataFrame:
@@ -618,25 +639,21 @@ def _frame_of(source: Source, losses_by_id: Mapping[str, Loss]) -> pd.DataFrame:
     frame = interpretable_rows(
         frame_of(rows, name=source.name, protected=source.protected, **options)
     )
-    # a lost memory has no index line, whose tokens would count; count those of the text instead
+    # The tokens of such a memory are those of its index line. A lost memory has none, so that
+    # those of its text count.
     text_tokens = -(-frame[c.CHARS] // CHARS_PER_TOKEN)
     frame[c.TOKENS] = frame[c.TOKENS].where(frame[c.TOKENS] > 0, text_tokens)
     losses = [losses_by_id[name] for name in frame[c.MEMORY_ID]]
-    details_of_losses = [
-        (
-            loss.at,
-            loss.since,
-            loss.seen,
-            loss.is_emptied,
-            loss.is_unlisted,
-            loss.commit,
-            loss.perhaps,
-        )
-        for loss in losses
-    ]
-    details = pd.DataFrame(details_of_losses, columns=list(_LOSS_COLUMNS), dtype=object).astype(
-        _LOSS_COLUMNS
-    )
+    columns = {
+        c.DELETED_AT: [loss.at for loss in losses],
+        c.WRITTEN_AT: [loss.since for loss in losses],
+        SEEN_AT: [loss.seen for loss in losses],
+        EMPTIED: [loss.is_emptied for loss in losses],
+        UNLISTED: [loss.is_unlisted for loss in losses],
+        c.COMMIT: [loss.commit for loss in losses],
+        PERHAPS: [loss.perhaps for loss in losses],
+    }
+    details = pd.DataFrame(columns, dtype=object).astype(_LOSS_COLUMNS)
     frame = pd.concat([frame, details], axis=1)
     if len(frame) and source.archive.exists:
         return source.archive.read(lambda archive: exclude_archived(frame, archive))
@@ -644,7 +661,7 @@ def _frame_of(source: Source, losses_by_id: Mapping[str, Loss]) -> pd.DataFrame:
 
 
 def _with_requests(frame: pd.DataFrame, requests: list[_Request]) -> pd.DataFrame:
-    """Return the losses with the counts of requests for each, the most requested first."""
+    """Return the losses with the numbers of requests for each, the most requested first."""
     rows = pd.DataFrame(requests, columns=[c.MEMORY_ID, c.AT, c.KIND])
     for kind in _COUNTS:
         counts = rows[rows[c.KIND] == kind][c.MEMORY_ID].value_counts()
@@ -662,7 +679,7 @@ def _table(frame: pd.DataFrame) -> Table:
     columns = {
         "asked": frame[ASKED],
         "last asked": frame[LAST_ASKED].dt.strftime("%Y-%m-%d").fillna(""),
-        "deleted": frame[[SEEN_AT, c.DELETED_AT]].apply(lambda at: _between(*at), axis=1),
+        "deleted": frame[[SEEN_AT, c.DELETED_AT]].apply(lambda row: _deletion_time(*row), axis=1),
         "commit": frame[c.COMMIT].str[:8],
         "tokens": frame[c.TOKENS],
         "id": frame[c.MEMORY_ID]
@@ -678,12 +695,13 @@ def _table(frame: pd.DataFrame) -> Table:
     return Table("", tuple(columns), rows).first(_MAX_LISTED, ", all in --json")
 
 
-def _between(seen: Any, at: Any) -> str:
+def _deletion_time(seen: Any, at: Any) -> str:
     """Return the time of a deletion; from copies, the earliest and the latest possible time."""
     if pd.isna(seen):
         return f"{at:%Y-%m-%d %H:%M}"
     if seen.date() == at.date():
-        if f"{seen:%H:%M}" == f"{at:%H:%M}":
+        is_same_minute = f"{seen:%H:%M}" == f"{at:%H:%M}"
+        if is_same_minute:
             return f"{at:%Y-%m-%d %H:%M}"
         return f"{seen:%Y-%m-%d %H:%M} to {at:%H:%M}"
     return f"{seen:%Y-%m-%d} to {at:%Y-%m-%d}"

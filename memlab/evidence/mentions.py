@@ -103,8 +103,9 @@ def find_mentions(memories: HistoryLike) -> pd.DataFrame:
         ``target_id``  the memory that it mentions
         ``form``       one of `FORMS`
         ``at``         time of the mention
-        ``dated``      what the time is that of: the ``commit`` that first has the mention, the file
-                       when it was ``last changed``, or the memory when it was ``written``
+        ``dated``      the source of the time: ``commit`` for the first commit with the mention,
+                       ``last changed`` for the file's last change, or ``written`` for the time at
+                       which the memory was written
         ``mark``       one of `MARKS`, or empty
         =============  ===========================================================================
 
@@ -130,24 +131,25 @@ def find_mentions(memories: HistoryLike) -> pd.DataFrame:
 
 def mentions_of(history: pd.DataFrame, source: Source | None) -> pd.DataFrame:
     """Return the mentions in a history with texts. If the store is known, it dates them."""
-    ids = [*map(str, history[c.MEMORY_ID])]
-    texts = [*(history[c.TITLE] + "\n" + history[c.BODY])]
+    ids = [str(memory_id) for memory_id in history[c.MEMORY_ID]]
+    texts = list(history[c.TITLE] + "\n" + history[c.BODY])
     names = _Names(ids)
-    form_of = _forms_by_text(ids, texts, names)
+    forms_by_text = _forms_by_text(ids, texts, names)
     row_of = {memory_id: number for number, memory_id in enumerate(ids)}
     written = dict(zip(ids, history[c.CREATED_AT], strict=True))
     is_folder = source is not None and source.is_folder
     versions: Mapping[str, Sequence[TextVersion]] = {}
     first_commits: Mapping[str, str] = {}
     if source is not None:
-        versions = dict(source.external_history.text_versions(list(form_of)))
+        versions = dict(source.external_history.text_versions(list(forms_by_text)))
         first_commits = source.external_history.births()
     rows: list[_Mention] = []
-    for mentioning, targets in form_of.items():
+    for mentioning, targets in forms_by_text.items():
         first_mentions = _first_mentions(versions.get(mentioning, ()), targets, names)
         for target, form in targets.items():
             is_earlier = row_of[mentioning] < row_of[target]
-            if is_earlier and not is_folder:  # only a file can be edited later
+            # A text that is written before its target cannot name it, unless a file is edited.
+            if is_earlier and not is_folder:
                 continue
             at = written[mentioning]
             dated = "written"
@@ -165,20 +167,18 @@ def mentions_of(history: pd.DataFrame, source: Source | None) -> pd.DataFrame:
                 "index": is_index,
                 "same commit": bool(commit) and first_commits.get(target) == commit,
                 "hub": len(targets) >= _HUB_MENTIONS,
-                "mutual": mentioning in form_of.get(target, ()),
+                "mutual": mentioning in forms_by_text.get(target, ()),
             }
             marks = [mark for mark, applies in applies_by_mark.items() if applies]
-            strongest = marks[0] if marks else ""
-            rows.append(
-                _Mention(
-                    by_id=mentioning,
-                    target_id=target,
-                    form=form,
-                    at=at,
-                    dated=dated,
-                    mark=strongest,
-                )
+            mention = _Mention(
+                by_id=mentioning,
+                target_id=target,
+                form=form,
+                at=at,
+                dated=dated,
+                mark=marks[0] if marks else "",
             )
+            rows.append(mention)
     frame = pd.DataFrame(rows, columns=list(_COLUMNS), dtype=object)
     frame[c.AT] = pd.to_datetime(frame[c.AT], utc=True).astype(c.TIME)
     frame[FORM] = pd.Categorical(frame[FORM], categories=list(FORMS))
@@ -200,13 +200,15 @@ def _forms_by_text(
             if target != mentioning:
                 mentions.append((mentioning, target, form))
     pairs = {(mentioning, target) for mentioning, target, _ in mentions}
-    texts_naming = Counter(target for _, target in pairs)
-    limit = max(_LEAST_COMMON, _COMMON_SHARE * len(texts))
-    form_of: dict[str, dict[str, str]] = defaultdict(dict)
+    text_count_of = Counter(target for _, target in pairs)
+    common_count = max(_LEAST_COMMON, _COMMON_SHARE * len(texts))
+    forms_by_text: dict[str, dict[str, str]] = defaultdict(dict)
     for mentioning, target, form in mentions:
-        if form != "word" or texts_naming[target] < limit:
-            form_of[mentioning].setdefault(target, form)
-    return form_of
+        is_common_word = form == "word" and text_count_of[target] >= common_count
+        if not is_common_word:
+            # The plainest form comes first.
+            forms_by_text[mentioning].setdefault(target, form)
+    return forms_by_text
 
 
 def mentions_in_words(mentions: pd.DataFrame) -> str:
@@ -214,16 +216,19 @@ def mentions_in_words(mentions: pd.DataFrame) -> str:
     if mentions.empty:
         return ""
     forms = mentions[FORM].value_counts()
-    by_form = [
-        _counted_form(int(forms[form]), plural) for form, plural in FORMS.items() if forms.get(form)
-    ]
+    by_form = []
+    for form, plural in FORMS.items():
+        if forms.get(form):
+            by_form.append(_counted_form(int(forms[form]), plural))
     marks = mentions[MARK].value_counts()
-    weak = [f"{marks[mark]:,} {plural}" for mark, plural in MARKS.items() if marks.get(mark)]
+    weak = [f"{marks[mark]:,} {words}" for mark, words in MARKS.items() if marks.get(mark)]
     dated_by_file = (mentions[DATED] == "last changed").sum()
     if dated_by_file:
         weak.append(f"{dated_by_file:,} dated by the file's last change")
     total = f"{counted(len(mentions), 'mentions')}, not counted: {', '.join(by_form)}"
-    return f"{total}; of these {', '.join(weak)}" if weak else total
+    if not weak:
+        return total
+    return f"{total}; of these {', '.join(weak)}"
 
 
 def _counted_form(count: int, plural: str) -> str:
@@ -237,7 +242,7 @@ def _counted_form(count: int, plural: str) -> str:
 
 
 class _Names:
-    """The names of memories in texts; a name that several memories share refers to none."""
+    """Finds memories by their names in texts; a name that several memories share is ignored."""
 
     def __init__(self, ids: Sequence[str]) -> None:
         self._full: dict[str, str | None] = {}
@@ -254,7 +259,7 @@ class _Names:
                 self._short[memory_id] = memory_id
 
     def _add(self, name: str, memory_id: str) -> None:
-        """Add a name of a file."""
+        """Add another name of a memory that is a file."""
         table = self._full if name.endswith(_SUFFIX) else self._short
         is_shared = name in table and table[name] != memory_id
         table[name] = None if is_shared else memory_id

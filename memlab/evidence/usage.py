@@ -27,7 +27,7 @@ from memlab.text import DisplayMixin, Table, TextPage, counted
 UsageVerdict = Literal["use", "age", "too-few-reads"]
 
 SIZES: Final = (0.1, 0.25, 0.5)
-"""Shares of a store at which age and use are compared. A quarter of the memories decides."""
+"""Shares of a store at which age and use are compared."""
 BETWEEN: Final = 0.12
 """Variance of the served share between two stretches of a store beyond sampling noise, in units of
 the variance of one read. ``bench_activation.py --between`` measures .03 to .07 on public stores.
@@ -47,13 +47,18 @@ MEASURES: Final = (c.MEMORIES, c.TOKENS)
 """Units in which the loaded part of a store is measured."""
 _DAYS_IN_WORDS: Final = {1: "one day or more", 2: "two days or more", 3: "three or more"}
 _GROUP_STARTS: Final = (1, 2, 3, 5)
+"""The smallest number of days of each group of `TIMES` but the first."""
 _LEFT_OUT_WORDS: Final = (
     "again on that day, on the day the memory was written, or of a load-bearing or superseded one"
 )
 _ROUNDING: Final = 1e-9
+"""Tolerance for comparisons of shares."""
 _NEVER: Final = np.iinfo(np.int64).max
-"""The day of what never happens, or of what has no time: later than every other day."""
+"""The day of an event that never happens or has no time. It is later than every other day."""
 ORDERS: Final = ("newest", "most active")
+"""Orders of the memories: by age and by activation, each with the first to load first."""
+_DECIDING_SIZE: Final = 0.25
+"""Share of a store at which the verdict compares age and use."""
 
 
 class LookBack(NamedTuple):
@@ -104,7 +109,7 @@ def score_recency_vs_use(
     is_use = at >= created[target]
     order = np.argsort(at[is_use], kind="stable")
     uses = Uses(created, target[is_use][order], at[is_use][order])
-    # one column for each day and memory, in order of the day
+    # One column for each pair of a day and a memory, in order of the day.
     day, target = np.unique(np.stack([_whole_days(at), target]), axis=1)
     is_present = (written[target] < day) & (day <= removed_on[target])
     day = day[is_present]
@@ -114,7 +119,7 @@ def score_recency_vs_use(
     seen = np.zeros((len(day), len(GROUPS)))
     expected = np.zeros((len(day), len(GROUPS)))
     times = np.zeros(len(written), np.int64)
-    # `start` begins with 0, so the first part of the split is empty
+    # `start` begins with 0, so that the first part of the split is empty.
     reads_by_day = np.split(np.arange(len(day)), start)[1:]
     for today, reads in zip(days, reads_by_day, strict=True):
         present = np.flatnonzero((written < today) & (today <= removed_on))
@@ -125,32 +130,34 @@ def score_recency_vs_use(
         seen[reads, times_group(times[targets])] = 1
         quarter = len(QUARTERS) * newer_count // count  # 0 is the newest
         seen[reads, len(TIMES) + quarter] = 1
-        groups = np.bincount(times_group(times[present]), minlength=len(TIMES))
-        expected[reads, : len(TIMES)] = groups / count
-        quarters = np.bincount(len(QUARTERS) * np.arange(count) // count, minlength=len(QUARTERS))
-        expected[reads, len(TIMES) :] = quarters / count
+        group_sizes = np.bincount(times_group(times[present]), minlength=len(TIMES))
+        expected[reads, : len(TIMES)] = group_sizes / count
+        quarter_of_place = len(QUARTERS) * np.arange(count) // count
+        quarter_sizes = np.bincount(quarter_of_place, minlength=len(QUARTERS))
+        expected[reads, len(TIMES) :] = quarter_sizes / count
         levels = uses.levels(float(today), uses.when < today, present)
         reach[reads] = _reach_of(levels, np.maximum(tokens[present], 1), place_among_present)
         times[targets] += 1
-    # The first day with reads after the day on which each memory was written.
-    first_chance = np.append(days, _NEVER)[np.searchsorted(days, written, side="right")]
+    # The first day with reads after the day on which each memory was written, or never.
+    next_day_number = np.searchsorted(days, written, side="right")
+    first_chance = np.append(days, _NEVER)[next_day_number]
     could_be_read = (first_chance <= removed_on) & (first_chance < _NEVER)
     return LookBack(day=day, reach=reach, seen=seen, expected=expected, times=times[could_be_read])
 
 
 def _reach_of(levels: Floats, tokens: Ints, place: Ints) -> Floats:
-    """Return the share to load so that each read finds its memory, as in `LookBack`.
+    """Return the share to load so that each read finds its memory, see `LookBack.reach`.
 
     Parameters
     ----------
     levels, tokens : array, shape (memories,)
-        Activation and length of the memories present, in order of position.
+        Activation and length of the memories that are present, in order of position.
     place : array of int, shape (reads,)
-        The memory of each read among them.
+        The place of the memory of each read among them.
     """
     reach = np.empty((len(place), len(MEASURES) * len(ORDERS)))
-    tokens_down_to = np.cumsum(tokens[::-1])[::-1]  # of each memory and all newer ones
-    all_tokens = tokens_down_to[0]
+    tokens_by_age = np.cumsum(tokens[::-1])[::-1]  # tokens of each memory and all newer ones
+    all_tokens = tokens_by_age[0]
     by_length = per_length(levels, tokens)
     for row, target in enumerate(place.tolist()):
         is_before: Flags = ranks_above(levels, target)
@@ -161,14 +168,14 @@ def _reach_of(levels: Floats, tokens: Ints, place: Ints) -> Floats:
         reach[row] = (
             memories_by_age / len(levels),
             memories_by_activation / len(levels),
-            tokens_down_to[target] / all_tokens,
+            tokens_by_age[target] / all_tokens,
             tokens_by_activation / all_tokens,
         )
     return reach
 
 
 def times_group(times: Ints) -> Ints:
-    """Return the place among `TIMES` of each number of days with reads."""
+    """Return the number of the group in `TIMES` for each number of days with reads."""
     return np.searchsorted(_GROUP_STARTS, times, side="right")
 
 
@@ -185,9 +192,9 @@ def chances_of(reads: LookBack, confidence: float) -> pd.DataFrame:
         chance = observed / expected
         deviations = reads.seen - chance * reads.expected
         design_effect = np.fmax(1, _cluster_squares(reads.day, deviations) / observed)
-        effective = observed / design_effect
-        low = _byar_limit(effective, -quantile) * design_effect / expected
-        high = _byar_limit(effective + 1, quantile) * design_effect / expected
+        effective_count = observed / design_effect
+        low = _byar_limit(effective_count, -quantile) * design_effect / expected
+        high = _byar_limit(effective_count + 1, quantile) * design_effect / expected
     table = {
         "reads": observed.astype(np.int64),
         "expected": expected,
@@ -201,9 +208,9 @@ def chances_of(reads: LookBack, confidence: float) -> pd.DataFrame:
 
 def _byar_limit(count: Floats, quantile: float) -> Floats:
     """Return Byar's limit of a Poisson count at a normal quantile (Breslow and Day 1987)."""
-    limit = count * (1 - 1 / (9 * count) + quantile / (3 * np.sqrt(count))) ** 3
-    at_least_zero: Floats = np.fmax(limit, 0)
-    return at_least_zero
+    cube_root = 1 - 1 / (9 * count) + quantile / (3 * np.sqrt(count))
+    limit: Floats = np.fmax(count * cube_root**3, 0)
+    return limit
 
 
 class Estimate(NamedTuple):
@@ -220,7 +227,7 @@ def gain_of(reads: LookBack, confidence: float) -> Estimate:
     The variance is that of sums by day (cluster sampling, Kish 1965).
     """
     reach_in_memories = reads.reach[:, : len(ORDERS)]  # shape (reads, 2): by age, by activation
-    is_served = (reach_in_memories <= 0.25 + _ROUNDING).astype(np.float64)
+    is_served = (reach_in_memories <= _DECIDING_SIZE + _ROUNDING).astype(np.float64)
     gain_per_read = is_served[:, 1] - is_served[:, 0]
     count = max(len(reads.day), 1)
     days = len(np.unique(reads.day))
@@ -266,7 +273,7 @@ def share_with_limits(day: Any, is_served: Floats, confidence: float) -> Estimat
 def served_by(reads: LookBack) -> pd.DataFrame:
     """Return the share of reads that found their memory, by the loaded share of the store."""
     shares = np.arange(101) / 100
-    # shape (shares, reads, 4); the sum over the reads has the shape (shares, 4)
+    # The shape is (shares, reads, 4), and that of the sum over the reads is (shares, 4).
     is_served = reads.reach <= shares[:, np.newaxis, np.newaxis] + _ROUNDING
     served = is_served.sum(axis=1) / max(len(reads.day), 1)
     names = pd.MultiIndex.from_product([MEASURES, ORDERS])
@@ -361,7 +368,7 @@ class AgeOrUse(DisplayMixin):
         reads_and_days = f"{counted(self.reads, 'reads')} on {counted(self.days, 'days')}"
         if not self.reads:
             return f"{conclusion}: {reads_and_days}"
-        newest, most_active = self.served[c.MEMORIES].loc[0.25]
+        newest, most_active = self.served[c.MEMORIES].loc[_DECIDING_SIZE]
         return (
             f"{conclusion}: the most active quarter of the memories serves {most_active:.0%} of "
             f"{reads_and_days}, the newest {newest:.0%}"
@@ -369,16 +376,12 @@ class AgeOrUse(DisplayMixin):
 
     def sheet(self) -> TextPage:
         """Return the printed page: the answer and its figures, beside those of other stores."""
-        elsewhere_figures = other_stores()
-        facts = [
-            (
-                f"read on {days}",
-                f"{own_share:.0%} of {counted(self.memories)}; {other_share:.0%} in other stores",
-            )
-            for days, own_share, other_share in zip(
-                _DAYS_IN_WORDS.values(), self.again, elsewhere_figures["again"], strict=True
-            )
-        ]
+        other_figures = other_stores()
+        facts = []
+        shares_read = zip(_DAYS_IN_WORDS.values(), self.again, other_figures["again"], strict=True)
+        for days, own_share, other_share in shares_read:
+            own_words = f"{own_share:.0%} of {counted(self.memories)}"
+            facts.append((f"read on {days}", f"{own_words}; {other_share:.0%} in other stores"))
         gain, low, high = (f"{100 * share:+.0f}" for share in self.gain)
         facts.append(("use over age", f"{gain} points, limits {low} to {high}"))
         facts.append(("not looked at", f"{counted(self.left_out, 'reads')}: {_LEFT_OUT_WORDS}"))
@@ -386,13 +389,11 @@ class AgeOrUse(DisplayMixin):
             (str(group), f"{reads:,}", *map(_shown, figures))
             for group, reads, _, *figures in self.chances.itertuples()
         ]
-        elsewhere = [
-            *elsewhere_figures["served"][c.MEMORIES],
-            *elsewhere_figures["served"][c.TOKENS],
-        ]
+        other_served = other_figures["served"]
+        other_rows = [*other_served[c.MEMORIES], *other_served[c.TOKENS]]
         served = []
-        for row, shares_elsewhere in zip(self.figures["served"], elsewhere, strict=True):
-            shares = [row[order] for order in ORDERS] + shares_elsewhere
+        for row, other_shares in zip(self.figures["served"], other_rows, strict=True):
+            shares = [row[order] for order in ORDERS] + other_shares
             loaded_part = f"{row['loaded']:.0%} of {row['of']}"
             served.append((loaded_part, *(f"{share:.0%}" for share in shares)))
         header = ("read before, or age", "reads", "chance", "low", "high", "other stores")
@@ -513,9 +514,8 @@ def _removal_days(past: pd.DataFrame, written: Ints) -> Ints:
     if c.DELETED_AT in past:
         removed_on = _whole_days(_moments(past[c.DELETED_AT]))
     rows, successor = successors(past)
-    removed_on[rows] = np.minimum(
-        removed_on[rows], np.where(successor > rows, written[successor], _NEVER)
-    )
+    replaced_on = np.where(successor > rows, written[successor], _NEVER)
+    removed_on[rows] = np.minimum(removed_on[rows], replaced_on)
     return removed_on
 
 
@@ -525,7 +525,7 @@ def _cluster_squares(day: Ints, deviations: Floats) -> Floats:
     `deviations` has one row for each read. If it has columns, the result is one sum for each.
     """
     _, number_of_day = np.unique(day, return_inverse=True)
-    # one row for each day, and rows of zeros after them
+    # One row for each day. There are at most as many days as reads; the other rows stay 0.
     sums = np.zeros((len(day), *deviations.shape[1:]))
     np.add.at(sums, number_of_day, deviations)
     squares: Floats = (sums**2).sum(axis=0)
@@ -533,5 +533,5 @@ def _cluster_squares(day: Ints, deviations: Floats) -> Floats:
 
 
 def _shown(chance: float) -> str:
-    """Return a chance or a limit as it is printed; a dash if there is none."""
+    """Return a chance or a limit as text; a dash if it is not a finite number."""
     return f"{chance:.2f}" if np.isfinite(chance) else "–"

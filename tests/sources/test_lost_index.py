@@ -213,10 +213,8 @@ def test_index_prose_costs_tokens_and_its_cut_is_reported(tmp_path: Path) -> Non
     write_index(folder, [f"- fact {number}: the build needs a flag" for number in range(300)])
     overview = memlab.show(folder)
     assert overview.summary.index_overhead > 1_000
-    assert (
-        f"loaded at every start                    0   {overview.summary.index_overhead:,}"
-        in str(overview)
-    )
+    (loaded,) = [line for line in str(overview).splitlines() if "loaded at every start" in line]
+    assert loaded.split()[-2:] == ["0", f"{overview.summary.index_overhead:,}"]
     assert "cut" in {alert.name for alert in overview.alerts}
     check = check_of(folder, "index_cut")
     assert check.status == "WARN"
