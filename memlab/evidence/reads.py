@@ -40,11 +40,12 @@ _FIELDS: Final = (c.MEMORY_ID, c.AT, c.SESSION, c.KIND, _ID)
 _DTYPES: Final = dict.fromkeys(_FIELDS, "str") | {c.AT: c.TIME}
 _MAX_LINE_BYTES: Final = 2**24
 """Longest line of a log, in bytes."""
-_EXAMPLES: Final = 3
-"""Number of names that a message lists."""
+_MAX_NAMES: Final = 3
+"""Maximum number of names in a message."""
 _MIN_POLLED_READS: Final = 100
 """Smallest number of reads of one memory at which polling is suspected."""
 _NO_FILE: Final = "part that is not an ordinary file"
+"""The reason under which a part of a log that cannot be read is counted."""
 
 
 def read_access_log(path: str | PathLike[str], *, maintenance: bool = False) -> pd.DataFrame:
@@ -202,10 +203,9 @@ def _present_name(name: str, at: datetime, formers: Sequence[FormerName]) -> str
     for former in formers:
         if at < former.until:
             return former.memory_id
+    # A later read of a name that no memory has now is a read of the last memory that had it.
     last_owner = formers[-1]
-    is_name_unused = last_owner.is_free
-    # A later read by a name that no memory has now is one of its last owner.
-    return last_owner.memory_id if is_name_unused else name
+    return last_owner.memory_id if last_owner.is_free else name
 
 
 def log_option(
@@ -282,16 +282,19 @@ def describe_log(log: pd.DataFrame, past: pd.DataFrame | None = None) -> list[st
 
 
 def describe_unknown(log: pd.DataFrame, past: pd.DataFrame) -> str:
-    """Return how many lines of a log name no memory of a history, in words; empty if none does."""
+    """Return the number of lines of a log that name no memory of a history, in words.
+
+    The text is empty if there is no such line.
+    """
     unknown = log.loc[~log[c.MEMORY_ID].isin(past[c.MEMORY_ID]), c.MEMORY_ID].value_counts()
     if unknown.empty:
         return ""
-    names = ", ".join(map(str, unknown.index[:_EXAMPLES]))
-    unlisted = len(unknown) - _EXAMPLES
-    remark = f" and {unlisted:,} more" if unlisted > 0 else ""
+    names = ", ".join(map(str, unknown.index[:_MAX_NAMES]))
+    unlisted = len(unknown) - _MAX_NAMES
+    more = f" and {unlisted:,} more" if unlisted > 0 else ""
     verb = verb_for(int(unknown.sum()), "name")
     lines = f"{unknown.sum():,} of {counted(len(log), 'lines')} {verb} no memory of this store"
-    return f"{lines}: {names}{remark}"
+    return f"{lines}: {names}{more}"
 
 
 class LogLines:
@@ -314,15 +317,13 @@ class LogLines:
 
     def frame(self, *, maintenance: bool) -> pd.DataFrame:
         """Return the reads in the order of their lines, the last of each id."""
-        frame = pd.DataFrame(self.rows, columns=_FIELDS).astype(_DTYPES)
-        is_replaced = frame[_ID].notna() & frame[_ID].duplicated(keep="last")
-        left_out = {WRITE, *APART}
+        lines = pd.DataFrame(self.rows, columns=_FIELDS).astype(_DTYPES)
+        is_replaced = lines[_ID].notna() & lines[_ID].duplicated(keep="last")
+        kinds_left_out = {WRITE, *APART}
         if maintenance:
-            left_out.discard(MAINTENANCE)
-        reads = frame.loc[
-            ~is_replaced & ~frame[c.KIND].isin(left_out), [c.MEMORY_ID, c.AT, c.SESSION]
-        ]
-        reads = reads.reset_index(drop=True)
+            kinds_left_out.discard(MAINTENANCE)
+        is_read = ~is_replaced & ~lines[c.KIND].isin(kinds_left_out)
+        reads = lines.loc[is_read, [c.MEMORY_ID, c.AT, c.SESSION]].reset_index(drop=True)
         reads.attrs[PASSED_OVER] = dict(self.passed_over)
         reads.attrs[c.WITHOUT_ZONE] = self.without_zone
         return reads
@@ -426,11 +427,11 @@ CHANCES: Final = {
     "too new": "written after the last read in the log",
     "not loaded": "not loaded at start, and never read",
 }
-"""Category of a memory's chance to be read -> its words, which follow a number."""
+"""The words after a number of memories, for each category of a memory's chance to be read."""
 
 
 def reading_chances(frame: HistoryLike, log: pd.DataFrame) -> pd.Series:
-    """Return for every memory whether it was read, and if not, whether it could have been.
+    """Return whether each memory was read, and if not, whether it could have been.
 
     Parameters
     ----------
@@ -460,11 +461,10 @@ def reading_chances(frame: HistoryLike, log: pd.DataFrame) -> pd.Series:
         frame = present_rows(
             resolve_history(frame, call="memlab.evidence.reading_chances", log=log)
         )
-    last_session_began = _last_session_start(log)
     is_read = frame[c.MEMORY_ID].isin(log[c.MEMORY_ID]).to_numpy()
-    is_too_new = ~(
-        frame[c.CREATED_AT] <= last_session_began
-    ).to_numpy()  # all of them where the log is empty
+    # If the log is empty, the start is missing, so that the comparison is false for every memory.
+    existed_then = frame[c.CREATED_AT] <= _last_session_start(log)
+    is_too_new = ~existed_then.to_numpy()
     is_not_loaded = np.zeros(len(frame), bool)
     is_searched_store = is_searched(str(frame.attrs.get(c.SOURCE, "")))
     if not is_searched_store and c.LOADED_AT_START in frame and frame[c.LOADED_AT_START].any():
@@ -491,7 +491,7 @@ def is_other_stores_log(log: pd.DataFrame, past: pd.DataFrame) -> bool:
 
 
 def describe_chances(chances: pd.Series) -> str:
-    """Return in words how many memories were read, and how many could not have been.
+    """Return the number of memories that were read, and that could not have been, in words.
 
     `chances` is the result of `reading_chances`.
 
@@ -502,18 +502,17 @@ def describe_chances(chances: pd.Series) -> str:
     '2 memories: 1 read, 1 never read, though they could have been'
     """
     counts = chances.value_counts(sort=False)
-    counts_in_words = [
-        f"{counts[name]:,} {phrase}" for name, phrase in CHANCES.items() if counts.get(name)
-    ]
-    return (
-        f"{counted(len(chances), 'memories')}: {', '.join(counts_in_words)}"
-        if counts_in_words
-        else "no memories"
-    )
+    parts = [f"{counts[name]:,} {words}" for name, words in CHANCES.items() if counts.get(name)]
+    if not parts:
+        return "no memories"
+    return f"{counted(len(chances), 'memories')}: {', '.join(parts)}"
 
 
 def _last_session_start(log: pd.DataFrame) -> Any:
-    """Return the time of the first read of the last session; a read without one is a session."""
+    """Return the time of the first read of the last session.
+
+    A read without a session counts as a session.
+    """
     if c.SESSION not in log:
         return log[c.AT].max()
     without_session = log.loc[log[c.SESSION].isna(), c.AT]
@@ -574,11 +573,13 @@ class CutLosses(DisplayMixin):
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per order: loaded files, served reads, and their share of all reads."""
-        share = [count / self.reads if self.reads else 0.0 for count in self.loaded.values()]
-        columns = {"files": list(self.files.values()), "reads": list(self.loaded.values())}
-        return pd.DataFrame(
-            {**columns, "share": share}, index=pd.Index(self.loaded, name="order of the entries")
-        )
+        served = list(self.loaded.values())
+        columns = {
+            "files": list(self.files.values()),
+            "reads": served,
+            "share": [count / self.reads if self.reads else 0.0 for count in served],
+        }
+        return pd.DataFrame(columns, index=pd.Index(self.loaded, name="order of the entries"))
 
     def table(self) -> Table:
         """Return the printed table: one row per order; without reads, today's files alone."""
@@ -605,7 +606,7 @@ class CutLosses(DisplayMixin):
 
 
 def reads_missed_by_index_cut(source: SourceLike, log: pd.DataFrame | None = None) -> CutLosses:
-    """Return how many reads found their line loaded, under several orders of the index.
+    """Return the number of reads that found their line loaded, under several orders of the index.
 
     The orders are today's, newest first, oldest first and most read first, under the same limits.
 
@@ -653,7 +654,7 @@ def reads_missed_by_index_cut(source: SourceLike, log: pd.DataFrame | None = Non
 
 
 def _served(index: IndexOrderings, order: str, reads: Sequence[tuple[datetime, str]]) -> int:
-    """Return how many reads found their line loaded in an order of the index.
+    """Return the number of reads that found their line loaded in an order of the index.
 
     `reads` are in order of time. A line counts as present from the time its file was written, or
     from its first read if that is earlier. In the order `MOST_READ`, lines are ranked by the reads

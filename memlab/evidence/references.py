@@ -254,13 +254,13 @@ def _add_named(mentions: _Mentions, frame: pd.DataFrame) -> None:
 def _gap_if_unknown(gap: Flags, target: Ints, names: Objects, at: Ints) -> Ints:
     """Return the targets, with the newest gap before a mention in place of an unknown target."""
     unknown = np.flatnonzero(target == _NOWHERE)
-    rows = np.flatnonzero(gap)
-    if len(rows):
+    gap_rows = np.flatnonzero(gap)
+    if len(gap_rows):
         # At most as many different names as there are gaps can be names of deleted memories.
-        names_of_gaps = pd.factorize(names[unknown])[0] < len(rows)
-        gaps_before = np.searchsorted(rows, at[unknown])
-        newest = rows[np.maximum(gaps_before - 1, 0)]
-        target[unknown] = np.where((gaps_before > 0) & names_of_gaps, newest, _NOWHERE)
+        may_name_gap = pd.factorize(names[unknown])[0] < len(gap_rows)
+        gaps_before = np.searchsorted(gap_rows, at[unknown])
+        newest_gap = gap_rows[np.maximum(gaps_before - 1, 0)]
+        target[unknown] = np.where((gaps_before > 0) & may_name_gap, newest_gap, _NOWHERE)
     return target
 
 
@@ -273,9 +273,9 @@ def _add_returns(mentions: _Mentions, frame: pd.DataFrame) -> None:
     first_of_pair = np.flatnonzero(task[order][1:] == task[order][:-1])
     earlier = order[first_of_pair]
     later = order[first_of_pair + 1]
-    continued = later == earlier + 1
-    mentions.leave_out("task", "continued", continued)
-    mentions.add("task", rows[later[~continued]], rows[earlier[~continued]])
+    is_continued = later == earlier + 1
+    mentions.leave_out("task", "continued", is_continued)
+    mentions.add("task", rows[later[~is_continued]], rows[earlier[~is_continued]])
 
 
 def _reads(
@@ -284,10 +284,10 @@ def _reads(
     """Return for each read the row number about to be written, the target's row, and the time."""
     distinct = _distinct_reads(mentions, log, now)
     times = distinct[c.AT].to_numpy(_INSTANT)
-    at = np.searchsorted(np.sort(frame[c.CREATED_AT].to_numpy(_INSTANT)), times, side="right")
-    target = row_named(
-        pd.Index(frame[c.MEMORY_ID]), distinct[c.MEMORY_ID].to_numpy(dtype=object), at
-    )
+    creation_times = np.sort(frame[c.CREATED_AT].to_numpy(_INSTANT))
+    at = np.searchsorted(creation_times, times, side="right")
+    names = distinct[c.MEMORY_ID].to_numpy(dtype=object)
+    target = row_named(pd.Index(frame[c.MEMORY_ID]), names, at)
     mentions.leave_out("log", "dangling", target == _NOWHERE)
     mentions.leave_out("log", "forward", target >= at)
     is_reference = (target != _NOWHERE) & (target < at)
@@ -298,19 +298,20 @@ def _distinct_reads(mentions: _Mentions, log: pd.DataFrame, now: datetime | None
     """Return the reads of a log by time, each reference once, and count the others by reason."""
     if getattr(log[c.AT].dtype, "tz", None) is None:
         raise ValueError(f"log[{c.AT!r}] must hold times with a zone, not {log[c.AT].dtype}")
-    names = [name for name in (c.MEMORY_ID, c.AT, c.SESSION) if name in log]
-    undated = log[c.AT].isna()
-    future = log[c.AT] > (_LATEST_TIME if now is None else aware(now, call="find_references"))
-    dated = log.loc[~undated & ~future, names].sort_values(c.AT, kind="stable")
+    columns = [name for name in (c.MEMORY_ID, c.AT, c.SESSION) if name in log]
+    limit = _LATEST_TIME if now is None else aware(now, call="find_references")
+    is_undated = log[c.AT].isna()
+    is_future = log[c.AT] > limit
+    dated = log.loc[~is_undated & ~is_future, columns].sort_values(c.AT, kind="stable")
     is_duplicate = dated.duplicated([c.MEMORY_ID, c.AT])
     is_repeated = pd.Series(data=False, index=dated.index)
-    if c.SESSION in names:
-        is_repeated = (
-            dated.duplicated([c.MEMORY_ID, c.SESSION]) & dated[c.SESSION].notna() & ~is_duplicate
-        )
+    if c.SESSION in columns:
+        is_in_session = dated[c.SESSION].notna()
+        is_again = dated.duplicated([c.MEMORY_ID, c.SESSION])
+        is_repeated = is_again & is_in_session & ~is_duplicate
     left_out = {
-        "undated": undated,
-        "future": future,
+        "undated": is_undated,
+        "future": is_future,
         "duplicate": is_duplicate,
         "repeated": is_repeated,
     }
@@ -327,9 +328,9 @@ def _unrolled(cells: pd.Series) -> tuple[Ints, Objects]:
 
 
 def row_named(ids: "pd.Index[Any]", names: Objects, at: Ints) -> Ints:
-    """Return the row that has each id, or `_NOWHERE`.
+    """Return the row with each id, or `_NOWHERE`.
 
-    An id may occur again after a deletion. Then it is the newest row before `at`, as for a task.
+    If an id was used again after a deletion, it is the newest row before `at` with the id.
     """
     if not len(names):
         return np.empty(0, np.int64)
@@ -342,8 +343,10 @@ def successors(frame: pd.DataFrame, ids: "pd.Index[Any] | None" = None) -> tuple
     """Return the superseded rows, and for each the row that replaced it, or -1 if unknown."""
     rows = np.flatnonzero(frame[c.SUPERSEDED_BY].notna().to_numpy())
     names = frame[c.SUPERSEDED_BY].iloc[rows].to_numpy(dtype=object)
+    if ids is None:
+        ids = pd.Index(frame[c.MEMORY_ID])
     end = np.full(len(rows), len(frame), np.int64)
-    return rows, row_named(pd.Index(frame[c.MEMORY_ID]) if ids is None else ids, names, end)
+    return rows, row_named(ids, names, end)
 
 
 def _newest_before(carried: pd.Series, names: Objects, at: Ints) -> Ints:
@@ -362,22 +365,30 @@ def _newest_before(carried: pd.Series, names: Objects, at: Ints) -> Ints:
     keys = codes[order] * span + rows[order]
     insertion = np.searchsorted(keys, codes_of_names * span + at)
     result = np.full(len(names), _NOWHERE, np.int64)
+    sorted_codes = codes[order]
+    sorted_rows = rows[order]
     with_name = np.flatnonzero(codes_of_names != _NOWHERE)
     # The row before the insertion point is earlier than `at`, if it has the same name.
-    with_earlier = with_name[insertion[with_name] > 0]
-    with_earlier = with_earlier[
-        codes[order][insertion[with_earlier] - 1] == codes_of_names[with_earlier]
-    ]
+    candidates = with_name[insertion[with_name] > 0]
+    has_same_name = sorted_codes[insertion[candidates] - 1] == codes_of_names[candidates]
+    with_earlier = candidates[has_same_name]
     without_earlier = np.setdiff1d(with_name, with_earlier, assume_unique=True)
-    result[with_earlier] = rows[order][insertion[with_earlier] - 1]
-    result[without_earlier] = rows[order][insertion[without_earlier]]
+    result[with_earlier] = sorted_rows[insertion[with_earlier] - 1]
+    result[without_earlier] = sorted_rows[insertion[without_earlier]]
     return result
 
 
 class OnRows(NamedTuple):
     """References of a frame as row numbers, in the order in which they arose.
 
-    `place` is the row number of each in the frame of references.
+    Attributes
+    ----------
+    target : array of int64, shape (references,)
+        The row of the memory to which each reference leads.
+    at : array of int64, shape (references,)
+        The row that was about to be written when each reference arose.
+    place : array of int64, shape (references,)
+        The row of each reference in the frame of references.
     """
 
     target: Ints
