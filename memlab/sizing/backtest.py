@@ -42,9 +42,9 @@ class TrackRecord(NamedTuple):
     Attributes
     ----------
     measured, missed : int
-        At how many splits a number was measured, and at how many of them it missed the target.
+        Number of splits with test references, and number of these that missed the target.
     waste : float or None
-        Median ratio of the chosen number to the needed one; None without a measured split.
+        Median ratio of the chosen cap or budget to the needed one; None without a measured split.
     """
 
     measured: int
@@ -68,7 +68,7 @@ class BacktestSplit:
     lifetimes, references : Lifetimes, Ranked
         The history and the references before the split.
     uninflated : Posterior
-        The posterior from these, without inflated intervals.
+        The posterior from that history and its references, without inflated intervals.
     test_ranks : array of int64
         Age ranks of the references of the test part, sorted.
     """
@@ -94,12 +94,14 @@ class BacktestSplit:
 
     def needed(self, target: float) -> int:
         """Return the smallest cap that would have met the target in the test part."""
-        served = math.ceil(target * len(self.test_ranks) - 1e-9)  # 1e-9 offsets rounding errors
-        return int(self.test_ranks[served - 1])
+        # without 1e-9, a rounding error could demand one reference more
+        references_to_serve = math.ceil(target * len(self.test_ranks) - 1e-9)
+        return int(self.test_ranks[references_to_serve - 1])
 
     def achieved(self, cap: int) -> float:
         """Return the share of the test references that a cap would have served."""
-        return float(np.searchsorted(self.test_ranks, cap, side="right") / len(self.test_ranks))
+        served = np.searchsorted(self.test_ranks, cap, side="right")
+        return float(served / len(self.test_ranks))
 
     def surprise(self, target: float) -> float:
         """Return by how many standard deviations the needed reach exceeds the expected one.
@@ -132,13 +134,13 @@ def backtest_splits(
     lifetimes: Lifetimes, references: Ranked, terms: PosteriorSettings, shares: Sequence[float]
 ) -> list[BacktestSplit]:
     """Split a history after each of some shares of its rows."""
-    n = len(lifetimes)
+    row_count = len(lifetimes)
     splits = []
     for share in shares:
-        first = round(share * n)
-        last = round((share + TEST_SHARE) * n)
-        if last >= n:
-            last = n + 1  # references after the last row count too
+        first = round(share * row_count)
+        last = round((share + TEST_SHARE) * row_count)
+        if last >= row_count:
+            last = row_count + 1  # references after the last row count too
         before = lifetimes.until(first)
         references_before = references.between(0, first)
         references_after = references.between(first, last)

@@ -72,8 +72,8 @@ class CapEffect(DisplayMixin):
             prunable = or_dash(boot.prunable_by_memories)
             rows.append((name, boot.memories, boot.tokens + self.index_tokens, prunable))
         rows.append(("deleted", *self.deleted, ""))
-        loaded = "to recall from" if self.recalled else "a start"
-        table = Table("", (loaded, "memories", "tokens", "prunable"), rows)
+        heading = "to recall from" if self.recalled else "a start"
+        table = Table("", (heading, "memories", "tokens", "prunable"), rows)
         return TextPage(f"keep_recent = {self.keep_recent:,}", facts, [table])
 
 
@@ -101,17 +101,19 @@ def cap_effect(frame: HistoryLike, keep_recent: int) -> CapEffect:
     """
     keep_recent = whole_number("keep_recent", keep_recent)
     frame = present_rows(resolve_history(frame, call="memlab.sizing.cap_effect"))
-    stays = _stays(frame, keep_recent)
+    is_kept = _is_kept(frame, keep_recent)
     memories = arrays_of(frame)
-    kept = frame[c.POSITION].where(frame[c.PRUNABLE].to_numpy(bool) & stays)
+    is_prunable = frame[c.PRUNABLE].to_numpy(bool)
+    kept_positions = frame.loc[is_prunable & is_kept, c.POSITION]
+    deleted_positions = frame.loc[~is_kept, c.POSITION]
     return CapEffect(
         keep_recent=keep_recent,
         before=boot_of(memories, np.ones(len(frame), dtype=bool)),
-        after=boot_of(memories._replace(at_start=None), loaded_after(frame, stays)),
-        deleted=size_of(memories, ~stays),
-        oldest_kept=_created(frame, kept.min()),
-        newest_kept=_created(frame, kept.max()),
-        newest_deleted=_created(frame, frame[c.POSITION].mask(stays).max()),
+        after=boot_of(memories._replace(at_start=None), loaded_after(frame, is_kept)),
+        deleted=size_of(memories, ~is_kept),
+        oldest_kept=_created(frame, kept_positions.min()),
+        newest_kept=_created(frame, kept_positions.max()),
+        newest_deleted=_created(frame, deleted_positions.max()),
         index_tokens=frame.attrs.get(c.INDEX_TOKENS, 0),
         recalled=frame.attrs.get(c.RECALLED, False),
     )
@@ -120,8 +122,8 @@ def cap_effect(frame: HistoryLike, keep_recent: int) -> CapEffect:
 def survivors(frame: HistoryLike, keep_recent: int) -> pd.DataFrame:
     """Return the memories that the compaction of :func:`cap_effect` would leave.
 
-    They are unchanged, but for one column: where an index is cut, entries below the cut move up
-    as others go, and ``loaded_at_start`` says so.
+    Only the column ``loaded_at_start`` may change: if a start loads only the first part of an
+    index, the deletion of entries moves later ones into that part.
 
     Examples
     --------
@@ -131,21 +133,24 @@ def survivors(frame: HistoryLike, keep_recent: int) -> pd.DataFrame:
     50
     """
     frame = present_rows(resolve_history(frame, call="memlab.sizing.survivors"))
-    stays = _stays(frame, whole_number("keep_recent", keep_recent))
-    kept = frame[stays]
+    is_kept = _is_kept(frame, whole_number("keep_recent", keep_recent))
+    kept = frame[is_kept]
     if c.LOADED_AT_START not in frame or not frame[c.LOADED_AT_START].any():
         return kept
-    return kept.assign(**{c.LOADED_AT_START: loaded_after(frame, stays)[stays]})
+    return kept.assign(**{c.LOADED_AT_START: loaded_after(frame, is_kept)[is_kept]})
 
 
-def _stays(frame: pd.DataFrame, keep_recent: int) -> Flags:
-    """Return for each memory whether a compaction to `keep_recent` memories keeps it."""
+def _is_kept(frame: pd.DataFrame, keep_recent: int) -> Flags:
+    """Return, for each memory, whether a compaction to `keep_recent` memories keeps it."""
     decided = decide(frame, KeepRecent(keep_recent), now=_AT_ANY_TIME)
     return decided[c.KEEP].to_numpy(bool)
 
 
 def _created(frame: pd.DataFrame, position: float) -> datetime | None:
-    """Return the creation time of the memory at a position; None if there is none."""
+    """Return the creation time of the memory at a position, or None if it is unknown.
+
+    The position is NaN if there is no memory to look for.
+    """
     created = frame.loc[frame[c.POSITION] == position, c.CREATED_AT]
     if created.empty or pd.isna(created.iloc[0]):
         return None

@@ -10,19 +10,19 @@ from memlab.frame.fields import Flags, Ints
 def kept_over_time(
     cap: int, ever_prunable: Flags, tokens: Ints, end: Ints, start: Ints, member: Ints
 ) -> tuple[Ints, Ints]:  # pragma: no cover - compiled
-    """Return the number and the tokens of the prunable rows that a cap leaves after every moment.
+    """Return the number and the tokens of the prunable rows that a cap keeps at every moment.
 
     At each moment a row is written, the rows that it supersedes end, and the oldest rows are
     deleted until the cap holds. `start` and `member` are the rows grouped by their end; see
     :func:`memlab.sizing.lifetimes.grouped`.
     """
-    n = len(ever_prunable)
-    items_then = np.empty(n, np.int64)
-    tokens_then = np.empty(n, np.int64)
+    row_count = len(ever_prunable)
+    items_by_moment = np.empty(row_count, np.int64)
+    tokens_by_moment = np.empty(row_count, np.int64)
     items = 0
     total = 0
     oldest = 0
-    for moment in range(n):
+    for moment in range(row_count):
         if ever_prunable[moment]:
             items += 1
             total += tokens[moment]
@@ -36,9 +36,9 @@ def kept_over_time(
                 items -= 1
                 total -= tokens[oldest]
             oldest += 1
-        items_then[moment] = items
-        tokens_then[moment] = total
-    return items_then, tokens_then
+        items_by_moment[moment] = items
+        tokens_by_moment[moment] = total
+    return items_by_moment, tokens_by_moment
 
 
 @njit(cache=True)
@@ -54,14 +54,14 @@ def largest_sums(
     and `largest_prefix` their largest prefix sum. `start` and `member` are the references grouped
     by target.
     """
-    n = len(weight)
+    row_count = len(weight)
     width = 1
-    while width <= n:
+    while width <= row_count:
         width *= 2
     total = np.zeros(2 * width, np.int64)
     largest_prefix = np.zeros(2 * width, np.int64)
     largest = np.zeros(len(at), np.int64)
-    for row in range(n - 1, -1, -1):
+    for row in range(row_count - 1, -1, -1):
         _add(total, largest_prefix, row, floor[row] + weight[row])
         _add(total, largest_prefix, row + 1, -floor[row])
         _add(total, largest_prefix, end[row], -weight[row])
@@ -69,12 +69,12 @@ def largest_sums(
             reference = member[i]
             node = width + min(at[reference], end[row])
             while node > 1:
-                if node & 1:  # a right child: all moments of its left sibling are before
+                if node % 2 == 1:  # a right child: the moments of its left sibling are earlier
                     sibling = node - 1
                     largest[reference] = max(
                         largest_prefix[sibling], total[sibling] + largest[reference]
                     )
-                node >>= 1
+                node //= 2
     return largest
 
 
@@ -86,10 +86,10 @@ def _add(
     node = len(total) // 2 + moment
     total[node] += amount
     largest_prefix[node] = total[node]
-    node >>= 1
-    while node:
+    node //= 2
+    while node > 0:
         total[node] = total[2 * node] + total[2 * node + 1]
         largest_prefix[node] = max(
             largest_prefix[2 * node], total[2 * node] + largest_prefix[2 * node + 1]
         )
-        node >>= 1
+        node //= 2

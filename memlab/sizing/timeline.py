@@ -65,23 +65,25 @@ def boot_over_time(
     >>> len(timeline), timeline["keep_recent"].dropna().unique().tolist()
     (20, [100])
     """
-    frame = fill_missing_rows(
-        rows_in_reach(resolve_history(frame, call="memlab.sizing.boot_over_time"))
-    )
-    distinct_caps = list(dict.fromkeys(arguments.whole_number("cap", cap) for cap in caps))
+    history = resolve_history(frame, call="memlab.sizing.boot_over_time")
+    frame = fill_missing_rows(rows_in_reach(history))
+    whole_caps = [arguments.whole_number("cap", cap) for cap in caps]
+    distinct_caps = list(dict.fromkeys(whole_caps))  # in the order given
     moments = arguments.whole_number("moments", moments, least=2)
-    n = len(frame)
-    sampled = np.unique(np.linspace(0, n - 1, min(n, moments)).round().astype(np.int64))
+    row_count = len(frame)
+    evenly_spaced = np.linspace(0, row_count - 1, min(row_count, moments))
+    sampled = np.unique(evenly_spaced.round().astype(np.int64))
     times = frame[c.CREATED_AT].ffill().bfill().sort_values()
     sampled_times = times.iloc[sampled].reset_index(drop=True)
     lifetimes = Lifetimes.of(frame)
     floor_memories, floor_tokens = lifetimes.floor
     caps_held = [None, *distinct_caps]
-    if n:
-        kept_by_cap = lifetimes.kept_over_time([n, *distinct_caps])  # a cap of n keeps every row
+    if row_count:
+        # a cap of all rows deletes none: it stands for no cap
+        kept_by_cap = lifetimes.kept_over_time([row_count, *distinct_caps])
     else:
-        nothing = np.empty(0, np.int64)
-        kept_by_cap = iter([(nothing, nothing)] * len(caps_held))
+        no_moments = np.empty(0, np.int64)
+        kept_by_cap = iter([(no_moments, no_moments) for _ in caps_held])
     tables = []
     for cap, (kept_memories, kept_tokens) in zip(caps_held, kept_by_cap, strict=True):
         columns = {
@@ -164,9 +166,8 @@ def age_rank_quantiles(
     ranks = _ranks(sizing)
     edges = np.linspace(0, len(sizing.lifetimes), parts + 1).round().astype(np.int64)
     to_prunable = ranks[ranks[AGE_RANK] > 0]
-    part_of_reference = np.clip(
-        np.searchsorted(edges, to_prunable[WRITTEN], side="left") - 1, 0, parts - 1
-    )
+    part = np.searchsorted(edges, to_prunable[WRITTEN], side="left") - 1
+    part_of_reference = np.clip(part, 0, parts - 1)
     by_part = to_prunable[AGE_RANK].groupby(part_of_reference)
     table = pd.DataFrame({"first": edges[:-1], "last": edges[1:]})
     table["references"] = by_part.size().reindex(table.index, fill_value=0)
@@ -220,9 +221,10 @@ def caps_along(
     ranked = sizing.references
     written_now = sizing.posterior.memories
     rows = []
-    for doublings in range(int(np.log2(max(written_now, 1))), 0, -1):
-        start = written_now / 2**doublings
-        end = written_now / 2 ** (doublings - 1)
+    doublings_so_far = int(np.log2(max(written_now, 1)))
+    for doublings_ago in range(doublings_so_far, 0, -1):
+        start = written_now / 2**doublings_ago
+        end = 2 * start
         in_stretch = ranked.losable & (ranked.written >= start) & (ranked.written < end)
         if in_stretch.sum() >= prior.FEWEST_AHEAD:
             reaches = prior.log_rank_fraction(ranked.rank[in_stretch], ranked.written[in_stretch])
@@ -230,7 +232,8 @@ def caps_along(
             middle_size = prior.geometric_mean_growth(prior.STRETCH) * start
             cap = prior.rank_at(reach, middle_size)
             rows.append((int(start), float(cap)))
-    rows.append((written_now, float(sizing.posterior.cap_for(share)[0])))
+    likely_cap, _, _ = sizing.posterior.cap_for(share)
+    rows.append((written_now, float(likely_cap)))
     return pd.DataFrame(rows, columns=[c.MEMORIES, prior.CAP])
 
 
@@ -242,7 +245,7 @@ def _ranks(sizing: Sizing) -> pd.DataFrame:
     return ranks
 
 
-_DTYPES: Final = {
+_BACKTEST_DTYPES: Final = {
     "split": "float64",
     "verdict": "str",
     KEEP_RECENT: "Int64",
@@ -303,8 +306,8 @@ def backtest_cap(
     target = arguments.share("target", target)
     shares = [arguments.share("split", split) for split in splits]
     sizing = prepared(frame, references, confidence, until, call="memlab.sizing.backtest_cap")
-    measured = backtest_splits(sizing.lifetimes, sizing.references, sizing.terms, shares)
-    return backtest_of(sizing, measured, target)
+    history_splits = backtest_splits(sizing.lifetimes, sizing.references, sizing.terms, shares)
+    return backtest_of(sizing, history_splits, target)
 
 
 def backtest_of(sizing: Sizing, splits: Sequence[BacktestSplit], target: float) -> pd.DataFrame:
@@ -322,7 +325,7 @@ def backtest_of(sizing: Sizing, splits: Sequence[BacktestSplit], target: float) 
         needed = None
         if len(split.test_ranks):
             achieved = split.achieved(choice.keep_recent)
-            reached = achieved >= target - 1e-9
+            reached = achieved >= target - 1e-9  # allow for rounding errors
             needed = split.needed(target)
         row = {
             "split": split.share,
@@ -335,7 +338,7 @@ def backtest_of(sizing: Sizing, splits: Sequence[BacktestSplit], target: float) 
             "needed": needed,
         }
         rows.append(row)
-    table = pd.DataFrame(rows, columns=list(_DTYPES)).astype(_DTYPES)
+    table = pd.DataFrame(rows, columns=list(_BACKTEST_DTYPES)).astype(_BACKTEST_DTYPES)
     table.attrs = {c.SOURCE: sizing.source, c.REFERENCES: len(sizing.references)}
     return table
 
@@ -354,6 +357,5 @@ def table_of_backtest(backtest: pd.DataFrame) -> Table:
         )
         for _, row in measured.iterrows()
     ]
-    return Table(
-        "" if rows else "no reference followed an earlier cut of its history", header, rows
-    )
+    title = "" if rows else "no reference followed an earlier cut of its history"
+    return Table(title, header, rows)
