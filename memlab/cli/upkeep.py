@@ -200,7 +200,7 @@ def _export(store: Path, file: Path, digest: str | None, search: str | None) -> 
 @options.flag_option("--apply", "do_it", help="Restore. Without it, only show.")
 @options.json_option
 def lost(store: Path, ids: tuple[str, ...], do_it: bool) -> None:
-    """Show memories of STORE that others deleted or emptied; those needed since come first.
+    """Show memories of STORE that other programs deleted or emptied; those needed since come first.
 
     They are found in git, if it tracks the folder, or in copies of the store: keep_copies = true in
     memlab.toml, or memlab archive STORE --copy. Memories that memlab deleted or retired are not

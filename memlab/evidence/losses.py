@@ -252,9 +252,9 @@ class Losses(DisplayMixin):
     def title(self) -> str:
         """Number of lost memories in words, or that losses cannot be known."""
         if not (self.known_by or len(self.frame)):
-            return "not known what others deleted or emptied"
+            return "it is not known what other programs deleted or emptied"
         deleted = len(self.frame) - self.unlisted
-        heading = f"{counted(deleted)} that others deleted or emptied"
+        heading = f"{counted(deleted)} that other programs deleted or emptied"
         if self.unlisted:
             heading += f", and {self.unlisted:,} that a lost or overwritten index named"
         return heading
@@ -291,7 +291,9 @@ class Losses(DisplayMixin):
 
     def sheet(self) -> TextPage:
         """Return the page that is printed."""
-        evidence = ", ".join(self.known_by) or "nothing: there is neither git nor a copy"
+        evidence = ", ".join(self.known_by)
+        if not evidence:
+            evidence = "nothing: the store is not in git, and memlab has no copies"
         facts = [("known by", evidence)]
         if self.unknown:
             facts.append(("not known", self.unknown))

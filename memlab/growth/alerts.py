@@ -295,7 +295,9 @@ def _lost(data: AlertData) -> Iterator[_Finding]:
         missed = lost[lost[c.LOAD_BEARING] | (lost[ASKED] > 0)]
         if len(missed):
             reasons = "load-bearing or asked for since"
-            description = f"{counted(len(missed))}, {reasons}, that others deleted or emptied"
+            description = (
+                f"{counted(len(missed))}, {reasons}, that other programs deleted or emptied"
+            )
             yield _Finding(description, int(missed[c.TOKENS].sum()), ("lost", data.name))
 
 

@@ -471,8 +471,8 @@ def _pace_in_words(pace: Pace) -> str:
     if pace.windows > 1:
         span += f", {_periods_in_words(pace)}"
     if not pace.high:
-        rate = f"{_rate_text(pace.while_active)} episodes a day while it was active"
-        return f"{rate}, {last_day}; none since"
+        rate = f"{_rate_text(pace.while_active)} episodes a day"
+        return f"{rate} shortly before the last one, on {pace.last_at:%Y-%m-%d}; none since"
     if not pace.median:
         written = counted(round(pace.mean * pace.windows * pace.window_days), "episodes")
         periods = "weeks" if pace.window_days == 7 else counted(pace.windows, "periods")

@@ -20,16 +20,16 @@ MAX_LOST_SHARE: Final = 0.01
 
 _LEGEND: Final = {
     "served": (
-        "references in this past that found their memory, as they were; memlab size estimates "
-        "those to come, which reach further back"
+        "share of the past references whose memory was still kept; memlab size estimates "
+        "future references, which reach further back"
     ),
-    "at best": "the most that any policy with as many slots could have served",
-    "tokens": "{}: the mean of this past, and what 95% of {} did not pass",
+    "at best": "the largest share that any policy of the same size could have served",
+    "tokens": "{}: the mean over the history, and the number that 95% of {} did not exceed",
     "only here": "memories that this line alone would have deleted",
     "over newest": (
-        "points more than the newest in as many tokens, with limits of 90% for all lines together"
+        "percentage points above the newest memories in as many tokens, with joint 90% limits"
     ),
-    "retired": "not loaded, still to be found, and back once it is read; nothing is deleted",
+    "retired": "nothing is deleted: a memory is not loaded until it is read again",
     "with hindsight": (
         "it goes by {} of today, which the store does not keep as they were: no advice rests on it"
     ),

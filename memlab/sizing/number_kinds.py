@@ -59,8 +59,8 @@ CAP: Final = NumberKind(
     },
     column_note=(
         "; own, others: by this store's references alone, by other projects' alone; memories and "
-        "tokens: at start, were the store compacted to that cap now, and in 95% of starts held to "
-        "it at most"
+        "tokens: at start, if the store is compacted to that cap now; tokens at 95%: the number "
+        "that 95% of past starts would not have exceeded under that cap"
     ),
 )
 """A number of prunable memories to keep."""

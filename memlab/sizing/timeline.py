@@ -345,7 +345,7 @@ def backtest_of(sizing: Sizing, splits: Sequence[BacktestSplit], target: float) 
 
 def table_of_backtest(backtest: pd.DataFrame) -> Table:
     """Return the printed table of a backtest: one row per split with test references."""
-    header = ("cut of its history", "chose", "needed", "served", "references")
+    header = ("first part of its history", "chose", "needed", "served", "references")
     measured = backtest[backtest["reached"].notna()]
     rows = [
         (
@@ -357,5 +357,5 @@ def table_of_backtest(backtest: pd.DataFrame) -> Table:
         )
         for _, row in measured.iterrows()
     ]
-    title = "" if rows else "no reference followed an earlier cut of its history"
+    title = "" if rows else "no reference followed an earlier part of its history"
     return Table(title, header, rows)

@@ -632,7 +632,10 @@ def losses_unknown(source: Source) -> str:
     """Return the note for a folder without git and copies; empty if losses are recorded."""
     if not source.is_folder or knows_losses(source):
         return ""
-    return "not known what others deleted: there is neither git nor a copy"
+    return (
+        "it is not known what other programs deleted: the store is not in git, and memlab has no "
+        "copies"
+    )
 
 
 def position_from_timestamp(milliseconds: int, tie: Key) -> int:

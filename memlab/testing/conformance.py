@@ -365,7 +365,7 @@ class DeletingSuite(ReadingSuite):
             with pytest.raises(errors.StoreError, match=reason):
                 compaction.keep_copies(lab.name)
             result = CliRunner().invoke(main, ["lost", lab.name], catch_exceptions=False)
-            assert "nothing: there is neither git nor a copy" in result.output
+            assert "nothing: the store is not in git, and memlab has no copies" in result.output
             return
         compaction.keep_copies(lab.name)
         keys = [memory.key for memory in memlab.plan(lab.name, memlab.KeepRecent(3)).memories]

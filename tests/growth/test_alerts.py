@@ -125,7 +125,7 @@ def test_load_bearing_memory_deleted_elsewhere_is_an_alert(tmp_path: Path) -> No
     assert alerts(folder.folder) == {}
     (folder.folder / "told.md").unlink()
     folder.commit(3)
-    message = "1 memory, load-bearing or asked for since, that others deleted or emptied"
+    message = "1 memory, load-bearing or asked for since, that other programs deleted or emptied"
     assert alerts(folder.folder)["lost"] == Alert("lost", message, 8, "lost", "memlab lost STORE")
 
 

@@ -145,10 +145,10 @@ def test_line_removed_by_hand_is_not_lost(folder: Path) -> None:
 
 def test_losses_without_git_or_copies_are_reported_as_unknown(folder: Path) -> None:
     (folder / "MEMORY.md").unlink()
-    assert str(losses_of(folder)).startswith("not known what others deleted or emptied")
+    assert str(losses_of(folder)).startswith("it is not known what other programs deleted")
     assert "not known" in check_of(folder, "lost").summary
     assert "not known" in check_of(folder, "index").advice
-    assert "there is neither git nor a copy" in str(memlab.show(folder))
+    assert "not in git, and memlab has no copies" in str(memlab.show(folder))
     assert losses_of(folder).to_dict()["known_by"] == []
 
 

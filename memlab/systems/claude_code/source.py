@@ -504,7 +504,8 @@ class ClaudeCode(FolderSource):
             )
         else:
             remedy = (
-                "not known whether it named more: there is neither git nor a copy; "
+                "it is not known whether it named more: the folder is not in git, and memlab has "
+                "no copies; "
                 f"{command('index', self.name)} shows a line for each file"
             )
         if moment.index is None and self.history().index:
