@@ -260,9 +260,10 @@ def test_size_explains_how_log_lines_become_needs() -> None:
 
 
 def test_deletion_within_one_minute_has_one_time() -> None:
-    from memlab.evidence.losses import _between
+    from memlab.evidence.losses import _deletion_time
 
     deleted_at = datetime(2026, 3, 1, 14, 34, tzinfo=UTC)
-    assert _between(deleted_at, deleted_at + timedelta(seconds=20)) == "2026-03-01 14:34"
-    assert _between(deleted_at, deleted_at + timedelta(minutes=9)) == "2026-03-01 14:34 to 14:43"
-    assert _between(deleted_at, deleted_at + timedelta(days=2)) == "2026-03-01 to 2026-03-03"
+    assert _deletion_time(deleted_at, deleted_at + timedelta(seconds=20)) == "2026-03-01 14:34"
+    later = deleted_at + timedelta(minutes=9)
+    assert _deletion_time(deleted_at, later) == "2026-03-01 14:34 to 14:43"
+    assert _deletion_time(deleted_at, deleted_at + timedelta(days=2)) == "2026-03-01 to 2026-03-03"
