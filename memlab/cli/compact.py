@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -526,7 +527,21 @@ def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | 
     elif output.wants_json():
         output.print_json(_restored_fields(restored, target))
     else:
-        output.print_lines(*restored.in_words(target))
+        note = [] if into is not None else _policy_note(store, restored)
+        output.print_lines(*restored.in_words(target), *note)
+
+
+def _policy_note(store: Path, restored: "Restored") -> list[str]:
+    """Return a line on a saved policy, by which restored memories may be removed again."""
+    from memlab.sources.opening import open_source, settings_of
+
+    if not restored.memories:
+        return []
+    with suppress(MemlabError):  # an undo also works where the kind of the store is not clear now
+        if settings_of(open_source(store)).policy is not None:
+            nightly = command("maintain", store, "--apply")
+            return [f"memlab.toml still has a policy, by which {nightly} may remove them again"]
+    return []
 
 
 def _restored_fields(restored: "Restored", target: str) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class Pace:
     last_at : datetime
         When the last row was written.
     while_active : float
-        The rate :attr:`per_day`, measured in windows counted back from `last_at`.
+        Rows a day in the weeks before `last_at`, as many as the windows are at most.
     mean : float
         Mean of the rates.
 
@@ -336,8 +336,6 @@ def _pace(created: NDArray[np.datetime64], now: np.datetime64) -> Pace | None:
         return None
     last_written = written.max()
     rates, days = _rates(written, now)
-    # If nothing was written lately, the pace is also measured in windows back from the last row.
-    active_rates = rates if rates[-1] else _rates(written, last_written)[0]
     return Pace(
         median=_median(rates),
         low=float(rates[0]),
@@ -345,7 +343,7 @@ def _pace(created: NDArray[np.datetime64], now: np.datetime64) -> Pace | None:
         windows=len(rates),
         window_days=days,
         last_at=as_moment(last_written),
-        while_active=_median(active_rates) or float(active_rates.mean()),
+        while_active=_rate_before(last_written, written),
         mean=float(rates.mean()),
     )
 
@@ -364,6 +362,14 @@ def _rates(written: NDArray[np.datetime64], until: np.datetime64) -> tuple[Rates
         days = max(1.0, float(ages.max()))
     counts, _ = np.histogram(ages, bins=np.arange(windows + 1) * days)
     return np.sort(counts / days), days
+
+
+def _rate_before(last_written: np.datetime64, written: NDArray[np.datetime64]) -> float:
+    """Return the rows a day in the time of all windows before the last row, or since the first."""
+    ages = (last_written - written) / np.timedelta64(1, "D")
+    longest = PACE_WINDOWS * (PACE_WINDOW / timedelta(days=1))
+    days = min(max(float(ages.max()), 1.0), longest)
+    return float((ages <= days).sum() / days)
 
 
 def _median(rates: Rates) -> float:

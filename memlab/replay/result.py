@@ -291,7 +291,7 @@ class Comparison(DisplayMixin):
         if self.off:
             facts.append(("off by default", ", ".join(self.off)))
         if self.not_compared:
-            names = ", ".join(self.not_compared)
+            names = ", ".join(dict.fromkeys(self.not_compared))
             facts.append(("not compared", f"{names}: no setting of it uses as many tokens"))
         facts += [("not known", sentence) for sentence in self.not_known]
         return TextPage(f"policies on the past of {self.store}", facts, self._tables())

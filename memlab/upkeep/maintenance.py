@@ -258,8 +258,8 @@ class _Run:
         if not turns_a_step_on:
             name = self._source.name
             raise SettingsError(
-                f"no settings for {name}: save a cap with "
-                f"{command('size', name, '--save')}, or write memlab.toml by hand"
+                f"no settings for {name} turn a step on: save a cap with "
+                f"{command('size', name, '--save')}, or write a policy into memlab.toml"
             )
         if self._applies and not yes and archive_for is not None and self._erases_early:
             raise settings.error(

@@ -218,3 +218,11 @@ def test_systemd_units_of_the_guide_are_valid(tmp_path: Path) -> None:
     )
     assert [line for line in verified.stderr.splitlines() if "memlab" in line] == []
     assert verified.returncode == 0, verified.stderr
+
+
+def test_restore_names_the_saved_policy_that_would_delete_again(store: Path) -> None:
+    output_of("compact", store, "--keep-recent", 60, "--apply")
+    assert "memlab.toml" not in output_of("restore", store, "latest")
+    output_of("compact", store, "--keep-recent", 60, "--save", "--apply")
+    output = output_of("restore", store, "latest")
+    assert f"by which memlab maintain {store} --apply may remove them again" in output

@@ -272,3 +272,12 @@ def test_boot_context_holds_only_loaded_memories() -> None:
     assert summary.boot.memories == 4
     assert summary.not_loaded.memories == 0
     assert "none loaded at start, recalled from" in str(summary)
+
+
+def test_pace_of_bursts_counts_all_of_them() -> None:
+    days = pd.to_timedelta([0] * 60 + [1] * 39 + [20], unit="D")
+    frame = make_frame(*(f"e{number}" for number in range(len(days))))
+    frame[c.CREATED_AT] = (START + days).astype(c.TIME)
+    pace = summarize(frame, now=START + pd.Timedelta(days=400)).pace
+    assert pace is not None
+    assert pace.while_active == 5.0
