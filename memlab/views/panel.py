@@ -388,6 +388,9 @@ class SizingPanel:
         if advice.track_record:
             lines.append(f"record: {advice.track_record}")
         lines.append(f"target: {advice.target_in_words}")
+        if advice.keep_recent is not None and self.cap != advice.keep_recent:
+            recommended = f"these lines are about the recommended cap, {advice.keep_recent:,}"
+            lines.append(f"{recommended}; the figures and the command, about {self.cap:,}")
         if self._usage is not None and self._usage.decided:
             lines.append(self._usage.answer)
         return [*lines, *advice.would_change[:1]]

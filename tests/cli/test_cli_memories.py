@@ -95,7 +95,9 @@ def test_lists_of_deletions_end_with_the_undo_command(store: Path) -> None:
     policy = ("compact", store, "--keep-recent", 5)
     assert f"undo: memlab restore {store} DIGEST --id ID" in run(*policy, "--rows").stdout
     run(*policy, "--save-plan", saved)
-    assert "--apply instead of --against" in run(*policy, "--against", saved).stdout.splitlines()[-1]
+    assert (
+        "--apply instead of --against" in run(*policy, "--against", saved).stdout.splitlines()[-1]
+    )
     digest = memlab.apply(memlab.Plan.from_json(saved.read_text())).digest[:12]
     undo = f"undo: memlab restore {store} {digest}    "
     for arguments in ((), ("--rows",), ("--digest", digest), ("--search", "e7")):

@@ -97,6 +97,14 @@ def test_panel_opens_at_the_recommended_cap(panel: SizingPanel, frame: pd.DataFr
     assert panel.keep_recent.value == advice.keep_recent
     assert str(advice).splitlines()[0] in unescape(panel.recommendation.value)
     assert panel.advice == advice
+    assert "these lines are about" not in panel.recommendation.value
+
+
+def test_panel_says_which_lines_are_about_another_cap(panel: SizingPanel) -> None:
+    recommended = panel.advice.keep_recent
+    panel.keep_recent.value = 1
+    note = f"about the recommended cap, {recommended:,}; the figures and the command, about 1"
+    assert note in panel.recommendation.value
 
 
 def test_panel_numbers_equal_the_curve(panel: SizingPanel, sizing: Sizing) -> None:
