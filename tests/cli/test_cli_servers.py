@@ -74,7 +74,7 @@ def test_notebooks_name_the_server_without_password(
     ("command", "store", "message"),
     [
         ("vacuum", "redis://:{}@localhost/0", "redis://localhost/0 is on a server, and memlab"),
-        ("vacuum --apply", "odek:.", "is a folder of files, and a file that goes"),
+        ("vacuum --apply", "odek:.", "is a folder of files: a deleted file frees"),
         ("find", "redis://:{}@localhost/0", "name one to look through, or look at one store"),
     ],
 )
