@@ -60,13 +60,13 @@ def as_arrays(project: fit_law.History) -> tuple[Lifetimes, Ranked]:
 
 
 def caps_at(
-    history: Lifetimes, references: Ranked, terms: PosteriorSettings, *, cut: int, target: float
+    history: Lifetimes, references: Ranked, settings: PosteriorSettings, *, cut: int, target: float
 ) -> tuple[int, int]:
     """The safe and the likely cap that would have been found when `cut` rows had been written."""
     before = history.until(cut)
     seen = references.between(0, cut)
-    record = backtest_splits(before, seen, terms, DEFAULT_SPLITS)
-    plain = posterior_of(before, seen, terms)
+    record = backtest_splits(before, seen, settings, DEFAULT_SPLITS)
+    plain = posterior_of(before, seen, settings)
     likely, _, safe = replace(plain, interval_inflation=interval_inflation_of(record)).cap_for(
         target
     )
@@ -97,8 +97,8 @@ def tried(
         if len(after) < FEWEST:
             continue
         known = references if asked.own else nothing
-        terms = PosteriorSettings(asked.confidence, asked.until, law)
-        safe, likely = caps_at(history, known, terms, cut=cut, target=asked.target)
+        settings = PosteriorSettings(asked.confidence, asked.until, law)
+        safe, likely = caps_at(history, known, settings, cut=cut, target=asked.target)
         rank = np.sort(after.rank)
         needed = rank[int(np.ceil(asked.target * len(rank) - 1e-9)) - 1]
         needed = max(needed, 1)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import isnan
+from math import inf, isnan
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -19,7 +19,7 @@ from memlab.sizing.number_kinds import BUDGET, CAP, NumberKind
 from memlab.sizing.prior import others_in_words
 from memlab.sources import opening
 from memlab.sources.base import Source
-from memlab.text import DisplayMixin, Table, TextPage, command, counted, or_dash, verb_for
+from memlab.text import Cell, DisplayMixin, Table, TextPage, command, counted, or_dash, verb_for
 
 MARK_NOTE: Final = "> safe, ~ likely"
 _USUAL_GOAL: Final = (DEFAULT_TARGET, DEFAULT_CONFIDENCE)
@@ -46,9 +46,9 @@ _BRIEF_FACTS: Final[frozenset[str]] = frozenset(
 
 
 _LEADING_COLUMNS: Final = 3
-"""Number of first columns of a table that the short page has: the number, the share, its limits."""
+"""Number of leading columns that the short page has: the number, the share and its limits."""
 _MAX_NUMBERS_WITH_NEIGHBOURS: Final = 2
-"""Number of numbers up to which a short table lists the row before each of them, too."""
+"""A short table for at most this many numbers also lists the row before each of them."""
 _HARVEST: Final = "  memlab harvest"
 """Beginning of a line with a command that collects reads."""
 
@@ -234,8 +234,8 @@ class Advice(DisplayMixin):
     @property
     def marked_numbers(self) -> tuple[int | None, ...]:
         """The numbers of the recommendation, as rows for a table; None for those that it lacks."""
-        conflicting = (point.number for point in self.trade)
-        return (self.number, self.likely, self.budget_cap, *conflicting)
+        conflicting_numbers = [point.number for point in self.trade]
+        return (self.number, self.likely, self.budget_cap, *conflicting_numbers)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields, the rule and the answer, by JSON key."""
@@ -268,18 +268,21 @@ class Advice(DisplayMixin):
             numbers = [number for number in candidates if number is not None]
         if not numbers:
             return self.sheet()._replace(facts=facts, tables=())
-        shown = rows.iloc[_rows_around(rows.index.tolist(), numbers)]
-        table = self.table(shown)
-        columns = [
-            column
-            for column, name in enumerate(table.header)
-            if column < _LEADING_COLUMNS or name in _BRIEF_FACTS
+        nearby_rows = rows.iloc[_rows_around(rows.index.tolist(), numbers)]
+        return self.sheet()._replace(facts=facts, tables=[self._short_table(nearby_rows)])
+
+    def _short_table(self, rows: pd.DataFrame) -> Table:
+        """Return rows of the curve as the table of the short page, which has fewer columns."""
+        table = self.table(rows)
+        column_numbers = [
+            number
+            for number, name in enumerate(table.header)
+            if number < _LEADING_COLUMNS or name in _BRIEF_FACTS
         ]
-        header = tuple(str(table.header[column]) for column in columns)
-        lines = [tuple(row[column] for column in columns) for row in table.rows]
-        remark = f"{MARK_NOTE}; tokens: {self.token_rule}{_dearer_rows(shown)}"
-        tables = [Table("", header, lines, remark)]
-        return self.sheet()._replace(facts=facts, tables=tables)
+        header = tuple(str(table.header[number]) for number in column_numbers)
+        lines = [tuple(row[number] for number in column_numbers) for row in table.rows]
+        note = f"{MARK_NOTE}; tokens: {self.token_rule}{_note_on_dearer_caps(rows)}"
+        return Table("", header, lines, note)
 
     def _tables(self) -> list[Table]:
         """Return the tables of the page: the floor, or both ends of a trade-off, if any."""
@@ -317,21 +320,16 @@ class Advice(DisplayMixin):
         """Return rows of the curve as a printed table, with the recommended numbers marked."""
         kind = self.number_kind
         marks = {self.likely: "~ ", self.number: "> "}
-        lines = [
-            (
-                f"{marks.get(number, '')}{number:,}",
-                or_dash(row["served"]),
-                f"{or_dash(row['low'])} to {or_dash(row['high'])}",
-                *(or_dash(row[name]) for name in kind.share_columns.values()),
-                *(_rounded(row[name]) for name in kind.cost_columns.values()),
-            )
-            for number, row in zip(rows.index.tolist(), rows.to_dict("records"), strict=True)
-        ]
-        shares = kind.share_columns
-        costs = kind.cost_columns
-        header = (kind.field, "served", "limits", *shares, *costs)
-        dearer = _dearer_rows(rows)
-        return Table("", header, lines, f"{MARK_NOTE}{kind.column_note}{dearer}")
+        lines: list[tuple[Cell, ...]] = []
+        for number, row in zip(rows.index.tolist(), rows.to_dict("records"), strict=True):
+            marked_number = f"{marks.get(number, '')}{number:,}"
+            limits = f"{or_dash(row['low'])} to {or_dash(row['high'])}"
+            shares = [or_dash(row[name]) for name in kind.share_columns.values()]
+            costs = [_rounded(row[name]) for name in kind.cost_columns.values()]
+            lines.append((marked_number, or_dash(row["served"]), limits, *shares, *costs))
+        header = (kind.field, "served", "limits", *kind.share_columns, *kind.cost_columns)
+        note = f"{MARK_NOTE}{kind.column_note}{_note_on_dearer_caps(rows)}"
+        return Table("", header, lines, note)
 
     def command(self, store: str = "") -> str | None:
         """Return the command that applies the safe number; None if it would delete nothing."""
@@ -373,31 +371,27 @@ class Advice(DisplayMixin):
         needs_evidence = self.weight < 0.5 and self.interval is not None
         evidence_lines: list[str] = []
         if needs_evidence:
-            evidence_lines += self._lines_on_evidence(name, source, log)
-        commands = [*self._commands(name, source, log_option, brief=brief)]
+            evidence_lines.extend(self._lines_on_evidence(name, source, log))
+        commands = list(self._commands(name, source, log_option, brief=brief))
         if brief:
             harvests = [line for line in evidence_lines if line.startswith(_HARVEST)]
-            commands += [line.strip() for line in harvests]
-            explain = command(
-                "size",
-                name,
-                *self.number_kind.size_options,
-                *goal_options,
-                *log_option,
-                "--explain",
-            )
+            commands.extend(line.strip() for line in harvests)
+            size_options = self.number_kind.size_options
+            options = (*size_options, *goal_options, *log_option, "--explain")
             reason = "why"
             if needs_evidence:
                 reason = "why, and how to get more evidence"
-            commands.append(f"{explain}    {reason}")
+            commands.append(f"{command('size', name, *options)}    {reason}")
             evidence_lines = []
-        next_lines: list[str] = []
-        for text in commands:
-            prefix = "      " if next_lines else "next: "
-            next_lines.append(prefix + text)
-        paragraphs = [next_lines, evidence_lines, self._in_settings(source)]
-        text = "\n\n".join("\n".join(lines) for lines in paragraphs if lines)
-        return text.split("\n")
+        lines: list[str] = []
+        for command_line in commands:
+            prefix = "      " if lines else "next: "
+            lines.append(prefix + command_line)
+        for paragraph in (evidence_lines, self._in_settings(source)):
+            if paragraph:
+                lines.append("")
+                lines.extend(paragraph)
+        return lines
 
     def _commands(
         self, name: str, source: Source | None, log_option: Sequence[str], *, brief: bool
@@ -442,22 +436,14 @@ class Advice(DisplayMixin):
             f"for a number of its own, this store needs {self.missing:,} more references or reads "
             "of its memories:"
         )
-        reads = Path("reads.jsonl")
-        file = store
-        if opening.is_named_by_scheme(store):  # SCHEME:FILE?OPTIONS
-            _, _, after_scheme = store.partition(":")
-            file, _, _ = after_scheme.partition("?")
-        if "://" not in store:
-            path = Path(file)
-            if not path.name.strip("."):  # "." and ".." are no names
-                path = path.resolve()
-            reads = path.with_suffix(".reads.jsonl")
+        file = _file_in(store)
+        reads = Path("reads.jsonl") if "://" in store else _reads_beside(file)
         if log is not None:
             if log.suffix != ".csv":  # AccessLog writes JSON lines
                 reads = log
             yield "  let the runtime go on writing them down, each time it reads a memory:"
         else:
-            if source and any(source.scheme in system.schemes for system in opening.harvestable()):
+            if _is_harvestable(source):
                 harvest = command("harvest", file, "-o", reads)
                 yield f"  {harvest}    reads in what agents already write"
             with_log = command("size", store, *self.number_kind.size_options, "--log", reads)
@@ -472,10 +458,12 @@ class Advice(DisplayMixin):
         if source is None or native is None:
             return []
         if source.read_only_reason:
+            caps = [point.keep_recent for point in self.trade]
+            if self.keep_recent is not None:
+                caps.append(self.keep_recent)
             lines: list[str] = []
-            for cap in (*(point.keep_recent for point in self.trade), self.keep_recent):
-                if cap is not None:
-                    lines.extend(native.instructions(cap))
+            for cap in caps:
+                lines.extend(native.instructions(cap))
             return lines
         if self.keep_recent is None:
             return []
@@ -502,7 +490,7 @@ class Advice(DisplayMixin):
             valid = f"until {self.until:,} episodes are written; {self.memories:,} were so far"
             yield self.number_kind.noun, f"{self.numbers}, {valid}"
         if self.served is not None and self.served_limits is not None:
-            yield "served", share_in_words(self.served, self.served_limits)
+            yield "served", served_in_words(self.served, self.served_limits)
         if self.boot_tokens is not None:
             noun = self.number_kind.noun
             today = f"today {self.loaded:,} tokens, and {self.boot_tokens:,} under the safe {noun}"
@@ -514,7 +502,7 @@ class Advice(DisplayMixin):
             fits = f"no {self.number_kind.noun} fits"
             point = self.within_budget
             if point is not None:
-                served = share_in_words(point.served, point.served_limits)
+                served = served_in_words(point.served, point.served_limits)
                 fits = f"{self.number_kind.noun}s up to {point.number:,} fit, which serves {served}"
             yield "token budget", f"{self.token_budget:,}; {fits}"
         yield "prunable now", f"{self.prunable:,} of {self.memories:,} written"
@@ -578,28 +566,52 @@ class BudgetAdvice(Advice):
 
     @property
     def rule(self) -> str:
-        """How the numbers were found, in a few words."""
+        """How the numbers are defined, in words."""
         return f"{super().rule}; a memory counts as the mean, {counted(self.mean, 'tokens')}"
 
     def _in_settings(self, source: Source | None) -> list[str]:  # noqa: ARG002
         return []  # no system has a setting for a budget in tokens
 
 
-def _dearer_rows(rows: pd.DataFrame) -> str:
+def _file_in(store: str) -> str:
+    """Return the file in a store's name, which may have the form SCHEME:FILE?OPTIONS."""
+    if not opening.is_named_by_scheme(store):
+        return store
+    _, _, after_scheme = store.partition(":")
+    file, _, _ = after_scheme.partition("?")
+    return file
+
+
+def _reads_beside(file: str) -> Path:
+    """Return the path of a log of reads beside a store's file."""
+    path = Path(file)
+    if not path.name.strip("."):  # "." and ".." are no names
+        path = path.resolve()
+    return path.with_suffix(".reads.jsonl")
+
+
+def _is_harvestable(source: Source | None) -> bool:
+    """Return whether ``memlab harvest`` knows the system of a store."""
+    if source is None:
+        return False
+    return any(source.scheme in system.schemes for system in opening.harvestable())
+
+
+def _note_on_dearer_caps(rows: pd.DataFrame) -> str:
     """Return a note on caps under which a start takes more than under a larger one; "" for none."""
     if "boot_tokens" not in rows:
         return ""
-    tokens = rows["boot_tokens"].tolist()
-    dearer = [
-        f"{cap:,}"
-        for place, cap in enumerate(rows.index.tolist())
-        if any(tokens[place] > larger for larger in tokens[place + 1 :])
-    ]
-    if not dearer:
+    dearer_caps: list[str] = []
+    least_tokens_of_larger = inf
+    for cap, tokens in reversed(list(rows["boot_tokens"].items())):
+        if tokens > least_tokens_of_larger:
+            dearer_caps.insert(0, f"{cap:,}")
+        least_tokens_of_larger = min(least_tokens_of_larger, tokens)
+    if not dearer_caps:
         return ""
-    verb = verb_for(len(dearer), "take")
+    verb = verb_for(len(dearer_caps), "take")
     reason = "the index is cut, and the lines that move up are longer than those that go"
-    return f"; {' and '.join(dearer)} {verb} more tokens than a larger cap: {reason}"
+    return f"; {' and '.join(dearer_caps)} {verb} more tokens than a larger cap: {reason}"
 
 
 def _rows_around(index: Sequence[int], numbers: Sequence[int]) -> list[int]:
@@ -625,11 +637,11 @@ def _rows_around(index: Sequence[int], numbers: Sequence[int]) -> list[int]:
 
 
 def _is_near_any(number: int, others: Sequence[int]) -> bool:
-    """Return whether a number is within a tenth of one of the others."""
+    """Return whether a number differs from one of the others by a tenth of it at most."""
     return any(abs(number - other) <= 0.1 * other for other in others)
 
 
-def share_in_words(share: float, limits: tuple[float, float]) -> str:
+def served_in_words(share: float, limits: tuple[float, float]) -> str:
     """Return the share of references that a number serves, with its limits."""
     low, high = limits
     return f"{share:.1%} of references, limits {low:.1%} to {high:.1%}"

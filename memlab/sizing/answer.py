@@ -52,28 +52,28 @@ TEMPLATES: Final[Mapping[AnswerCase, str]] = {
     ),
     AnswerCase.TOO_LITTLE_EVIDENCE: (
         "Keep all for now: there is too little evidence that any {word} serves {target} later "
-        "needs. It takes {needed} needs of this store's own to show that, and {known} are known."
-        "{see_evidence}"
+        "needs. It takes {needed} needs of this store's own to show that, and {own_needs} are "
+        "known.{see_evidence}"
     ),
     AnswerCase.KEEP_ALL: (
         "Keep all for now: the safe {word} is {safe_units}, and the store has {all_units}."
-        "{likely_alone}"
+        "{likely_in_full}"
     ),
     AnswerCase.SMALL_SAVING: (
         "Keep all for now: the safe {word}, {safe}, saves only {saved} of {loaded_tokens} a start."
-        "{likely_alone}"
+        "{likely_in_full}"
     ),
     AnswerCase.COMPACT: (
         "Compacting to {safe} cuts a start today from {loaded} to {left} tokens ({share_now} → "
-        "{share_left} of {window}). {assurance}{likely}"
+        "{share_left} of {window}). {assurance}{likely_in_short}"
     ),
     AnswerCase.SEARCHED_KEEP_ALL: (
         "Keep all for now: {only_loaded} loaded at start, the safe {word} is {safe_units}, and the "
-        "store has {all_units}.{likely_alone}"
+        "store has {all_units}.{likely_in_full}"
     ),
     AnswerCase.SEARCHED: (
         "{Only_loaded} loaded at start; deleting {deleted}, all but {safe}, frees {saved} of "
-        "{loaded_tokens} of the store. {assurance}{likely_alone}"
+        "{loaded_tokens} of the store. {assurance}{likely_in_full}"
     ),
 }
 """The template of each case."""
@@ -96,6 +96,15 @@ POOR_RECORD: Final = (
     " But at {missed} of {measured} earlier moments this rule would have missed the target."
 )
 """The sentence that follows an answer with a number, if the backtest was poor."""
+
+_CASES_WITH_REMARK: Final = {
+    AnswerCase.KEEP_ALL,
+    AnswerCase.SMALL_SAVING,
+    AnswerCase.COMPACT,
+    AnswerCase.SEARCHED_KEEP_ALL,
+    AnswerCase.SEARCHED,
+}
+"""Cases whose answer is followed by a remark on the evidence."""
 
 BY_USE: Final = (
     "Retiring by use cuts a start today from {loaded} to at most {left} tokens ({share_now} → "
@@ -231,8 +240,8 @@ def answer_of(advice: Recommended) -> str:
     Load-bearing memories take 6,491 tokens, the budget is 100
     """
     case = case_of(advice)
-    answer = TEMPLATES[case].format_map(_words_of(advice))
-    if case not in _WITH_REMARKS:
+    answer = TEMPLATES[case].format_map(_template_values(advice))
+    if case not in _CASES_WITH_REMARK:
         return answer
     answer += _above_window(advice)
     remark = REMARKS.get(advice.verdict, "")
@@ -255,10 +264,10 @@ def case_of(advice: Recommended) -> AnswerCase:
     keeps_all = advice.number >= advice.number_to_keep_all
     if not advice.loads_at_start:
         return AnswerCase.SEARCHED_KEEP_ALL if keeps_all else AnswerCase.SEARCHED
-    return _case_of_a_start(advice, keeps_all=keeps_all)
+    return _case_if_loaded(advice, keeps_all=keeps_all)
 
 
-def _case_of_a_start(advice: Recommended, *, keeps_all: bool) -> AnswerCase:
+def _case_if_loaded(advice: Recommended, *, keeps_all: bool) -> AnswerCase:
     """Return the case of an answer with a number, for memories that are loaded at start."""
     if advice.loaded < NO_ALERT_BELOW:
         return AnswerCase.TOO_SMALL
@@ -313,11 +322,11 @@ FLEET: Final = (
 """The template of the answer for many stores."""
 
 FLEET_KEEPS_ALL: Final = (
-    "Keep all for now: the safe caps of {sized} save {saved} of {loaded} at start together."
+    "Keep all for now: the safe caps of {sized} save {saved} of {loaded_tokens} at start together."
 )
 """The template for many stores whose caps save less than a tenth."""
 
-FLEET_NOTHING: Final = "No store has a cap: {stores} looked at, {loaded} at start together."
+FLEET_NOTHING: Final = "No store has a cap: {stores} looked at, {loaded_tokens} at start together."
 """The template for many stores without a cap."""
 
 
@@ -349,21 +358,12 @@ def answer_of_fleet(*, stores: int, sized: int, loaded: int, left: int, deleted:
     return template.format(
         stores=counted(stores, "stores"),
         sized=counted(sized, "stores"),
-        loaded=f"{loaded:,}" if template is FLEET else counted(loaded, "tokens"),
+        loaded=f"{loaded:,}",
+        loaded_tokens=counted(loaded, "tokens"),
         left=f"{left:,}",
         saved=f"{loaded - left:,}",
         deleted=counted(deleted),
     )
-
-
-_WITH_REMARKS: Final = {
-    AnswerCase.KEEP_ALL,
-    AnswerCase.SMALL_SAVING,
-    AnswerCase.COMPACT,
-    AnswerCase.SEARCHED_KEEP_ALL,
-    AnswerCase.SEARCHED,
-}
-"""Cases that are followed by a remark on the evidence."""
 
 
 def share_in_words(share: float) -> str:
@@ -372,10 +372,12 @@ def share_in_words(share: float) -> str:
     >>> share_in_words(0.9), share_in_words(0.87)
     ('nine in ten', '87% of')
     """
-    for usual, words in _USUAL_SHARES.items():
-        if abs(share - usual) < 1e-9:
-            return "half of" if usual == 0.5 else words
-    return f"{100 * share:.4g}% of"
+    words = _USUAL_SHARES.get(round(share, 9))
+    if words is None:
+        return f"{100 * share:.4g}% of"
+    if words == "half":
+        return "half of"
+    return words
 
 
 def chances_in_words(confidence: float) -> str:
@@ -391,9 +393,9 @@ def chances_in_words(confidence: float) -> str:
     return f"{numerator} chances in {denominator}"
 
 
-def _words_of(advice: Recommended) -> dict[str, str]:
-    """Return the words that the templates take."""
-    words = {
+def _template_values(advice: Recommended) -> dict[str, str]:
+    """Return the values of the placeholders in the templates, by name."""
+    values = {
         "memories": counted(advice.floor.memories + advice.prunable),
         "loaded": f"{advice.loaded:,}",
         "loaded_tokens": counted(advice.loaded, "tokens"),
@@ -402,7 +404,7 @@ def _words_of(advice: Recommended) -> dict[str, str]:
         "window": f"{advice.context_window:,}",
         "share_now": _share(advice.loaded, advice.context_window),
         "target": share_in_words(advice.target),
-        "known": f"{advice.cluster_count:,}",
+        "own_needs": f"{advice.cluster_count:,}",
         "needed": f"{clusters_needed(advice.target, advice.confidence):,}",
         "a_start": " a start" if advice.loads_at_start else "",
         "see_floor": "",
@@ -412,38 +414,38 @@ def _words_of(advice: Recommended) -> dict[str, str]:
     if advice.load_bearing_at_start:
         tokens = counted(advice.load_bearing_at_start, "tokens")
         only_loaded = f"only load-bearing memories, {tokens}, are"
-    words["only_loaded"] = only_loaded
-    words["Only_loaded"] = only_loaded[0].upper() + only_loaded[1:]
+    values["only_loaded"] = only_loaded
+    values["Only_loaded"] = only_loaded[0].upper() + only_loaded[1:]
     if advice.source:
         floor = command("floor", advice.source)
-        words["see_floor"] = f" {floor} shows which they are."
+        values["see_floor"] = f" {floor} shows which they are."
         explain = command("size", advice.source, *advice.number_kind.size_options, "--explain")
-        words["see_evidence"] = f" {explain} says how to collect them."
+        values["see_evidence"] = f" {explain} says how to collect them."
     if advice.token_budget is not None:
-        words["budget"] = f"{advice.token_budget:,}"
-    words.update(_words_of_the_trade(advice))
-    words.update(_words_of_the_number(advice))
-    return words
+        values["budget"] = f"{advice.token_budget:,}"
+    values.update(_trade_values(advice))
+    values.update(_number_values(advice))
+    return values
 
 
-def _words_of_the_trade(advice: Recommended) -> dict[str, str]:
-    """Return the words on both ends of the trade, if target and budget conflict."""
-    words = {}
+def _trade_values(advice: Recommended) -> dict[str, str]:
+    """Return the template values for both ends of the trade, if target and budget conflict."""
+    values = {}
     for name, point in zip(("target", "fitting"), advice.trade, strict=False):
         low, high = point.served_limits
-        words[f"{name}_tokens"] = f"{point.boot_tokens:,}"
-        words[f"{name}_number"] = advice.number_in_words(point.number)
-        words[f"{name}_served"] = f"{point.served:.0%} of them ({low:.0%} to {high:.0%})"
-    return words
+        values[f"{name}_tokens"] = f"{point.boot_tokens:,}"
+        values[f"{name}_number"] = advice.number_in_words(point.number)
+        values[f"{name}_served"] = f"{point.served:.0%} of them ({low:.0%} to {high:.0%})"
+    return values
 
 
-def _words_of_the_number(advice: Recommended) -> dict[str, str]:
-    """Return the words on the safe and the likely number, if there is a number."""
+def _number_values(advice: Recommended) -> dict[str, str]:
+    """Return the template values for the safe and the likely number, if there is a number."""
     number = advice.number
     if number is None:
         return {}
     tokens_left = advice.boot_tokens or 0
-    words = {
+    values = {
         "safe": advice.number_in_words(number),
         "safe_units": counted(number, advice.number_kind.unit),
         "all_units": f"{advice.number_to_keep_all:,}",
@@ -452,21 +454,22 @@ def _words_of_the_number(advice: Recommended) -> dict[str, str]:
         "left": f"{tokens_left:,}",
         "share_left": _share(tokens_left, advice.context_window),
         "assurance": _assurance(advice),
-        "likely": "",
-        "likely_alone": "",
+        "likely_in_short": "",
+        "likely_in_full": "",
     }
     likely = advice.likely
     tokens = advice.likely_boot_tokens
     if likely is None or tokens is None:
-        return words
+        return values
     if likely < number and tokens < advice.loaded:
+        # After a sentence on what the safe number cuts, "it" is clear; elsewhere it is not.
+        values["likely_in_short"] = f" {likely:,} would cut it to {tokens:,}, at even odds."
         reduced_part = "a start" if advice.loads_at_start else "the store"
-        words["likely"] = f" {likely:,} would cut it to {tokens:,}, at even odds."
         keeping = f" Keeping {counted(likely, advice.number_kind.unit)}"
-        words["likely_alone"] = (
+        values["likely_in_full"] = (
             f"{keeping} would cut {reduced_part} to {counted(tokens, 'tokens')}, at even odds."
         )
-    return words
+    return values
 
 
 def _assurance(advice: Recommended) -> str:
@@ -515,4 +518,6 @@ def _share(tokens: int, window: int) -> str:
     share = tokens / window
     if 0 < share < 0.0005:
         return "<0.1%"
-    return f"{share:.0%}" if share >= 0.01 else f"{share:.1%}"
+    if share < 0.01:
+        return f"{share:.1%}"
+    return f"{share:.0%}"

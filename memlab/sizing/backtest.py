@@ -83,7 +83,7 @@ class BacktestSplit:
     def posterior(self) -> Posterior:
         """Posterior at the split, with intervals inflated by the backtest before it."""
         earlier = backtest_splits(
-            self.lifetimes, self.references, self.uninflated.terms, DEFAULT_SPLITS
+            self.lifetimes, self.references, self.uninflated.settings, DEFAULT_SPLITS
         )
         return replace(self.uninflated, interval_inflation=interval_inflation_of(earlier))
 
@@ -112,16 +112,18 @@ class BacktestSplit:
         caps = [expected_cap, upper_cap, self.needed(target)]
         expected, upper, needed = log_rank_fraction(caps, self.uninflated.geometric_mean_size)
         # the upper limit is `quantile` standard deviations above the expected reach
-        quantile = NormalDist().inv_cdf(self.uninflated.terms.confidence)
+        quantile = NormalDist().inv_cdf(self.uninflated.settings.confidence)
         surprise = quantile * float((needed - expected) / max(upper - expected, 1e-3))
         return min(max(surprise, 0.0), MAX_SURPRISE)
 
 
-def posterior_of(lifetimes: Lifetimes, references: Ranked, terms: PosteriorSettings) -> Posterior:
+def posterior_of(
+    lifetimes: Lifetimes, references: Ranked, settings: PosteriorSettings
+) -> Posterior:
     """Return the posterior of the caps until the horizon, from a history and its references."""
     reaches = references.reaches
     return Posterior(
-        terms=terms,
+        settings=settings,
         memories=int(lifetimes.prunable_before[-1]),
         own_reaches=reaches.reach,
         reach_weights=reaches.written,  # memories written by then: a later reference weighs more
@@ -131,7 +133,7 @@ def posterior_of(lifetimes: Lifetimes, references: Ranked, terms: PosteriorSetti
 
 
 def backtest_splits(
-    lifetimes: Lifetimes, references: Ranked, terms: PosteriorSettings, shares: Sequence[float]
+    lifetimes: Lifetimes, references: Ranked, settings: PosteriorSettings, shares: Sequence[float]
 ) -> list[BacktestSplit]:
     """Split a history after each of some shares of its rows."""
     row_count = len(lifetimes)
@@ -148,7 +150,7 @@ def backtest_splits(
             share=share,
             lifetimes=before,
             references=references_before,
-            uninflated=posterior_of(before, references_before, terms),
+            uninflated=posterior_of(before, references_before, settings),
             test_ranks=np.sort(references_after.rank),
         )
         splits.append(split)
@@ -272,8 +274,8 @@ def choose_cap(posterior: Posterior, *, target: float, prunable: int, far_share:
         :attr:`Ranked.far_share`.
     """
     likely, low, cap = posterior.cap_for(target)
-    needed = clusters_needed(target, posterior.terms.confidence)
-    largest_known_share = posterior.terms.law.shares[-1]
+    needed = clusters_needed(target, posterior.settings.confidence)
+    largest_known_share = posterior.settings.law.shares[-1]
     verdict = Verdict.OK
     if not posterior.memories:
         verdict = Verdict.NOTHING_PRUNABLE

@@ -115,7 +115,7 @@ class Sizing:
         The rows ever written, the sizes of the present ones, and the references, as arrays.
     unmatched_references : int
         References whose target is not in the frame, or was written later.
-    terms : PosteriorSettings
+    settings : PosteriorSettings
         Settings of the posterior: ``confidence``, ``until`` and ``law``.
     source : str
         Name of the store.
@@ -140,7 +140,7 @@ class Sizing:
     present: Present
     references: Ranked
     unmatched_references: int = 0
-    terms: PosteriorSettings = field(default_factory=PosteriorSettings)
+    settings: PosteriorSettings = field(default_factory=PosteriorSettings)
     source: str = ""
     gaps: Gaps = field(default_factory=Gaps)
     lacks_past: bool = False
@@ -159,13 +159,13 @@ class Sizing:
     def splits(self) -> list[backtest.BacktestSplit]:
         """Splits of the history for the backtest."""
         return backtest.backtest_splits(
-            self.lifetimes, self.references, self.terms, backtest.DEFAULT_SPLITS
+            self.lifetimes, self.references, self.settings, backtest.DEFAULT_SPLITS
         )
 
     @cached_property
     def posterior(self) -> Posterior:
         """Posterior of the caps for the next stretch, with intervals inflated by the backtest."""
-        posterior = backtest.posterior_of(self.lifetimes, self.references, self.terms)
+        posterior = backtest.posterior_of(self.lifetimes, self.references, self.settings)
         return replace(posterior, interval_inflation=backtest.interval_inflation_of(self.splits))
 
     def choose(self, target: float) -> backtest.Choice:
@@ -204,7 +204,7 @@ class Sizing:
     @property
     def references_needed(self) -> int:
         """Number of references or reads until the weight of the store's own is one half."""
-        return max(0, round(self.terms.law.worth) - self.references.cluster_count)
+        return max(0, round(self.settings.law.worth) - self.references.cluster_count)
 
     def number_for(self, cap: int) -> int:
         """Return the number that keeps `cap` memories of mean length: the cap, or a budget."""
@@ -236,18 +236,20 @@ class Sizing:
 
     def point_at(self, number: int) -> CurvePoint:
         """Return the point of the curve for one number."""
-        row = {name: values[0].item() for name, values in self._columns(np.array([number])).items()}
-        point = CurvePoint(
-            keep_recent=row.get("kept", number),
+        row = self._row_at(number)
+        return CurvePoint(
+            keep_recent=number,
             served=row["served"],
             served_limits=(row["low"], row["high"]),
             boot_tokens=row["boot_tokens"],
-            boot_tokens_p95=row.get("boot_tokens_p95"),
+            boot_tokens_p95=row["boot_tokens_p95"],
             days=row["days"],
         )
-        if "kept" in row:  # a budget
-            return BudgetPoint(**vars(point), max_tokens=number)
-        return point
+
+    def _row_at(self, number: int) -> dict[str, Any]:
+        """Return the values of the curve's columns for one number."""
+        columns = self._columns(np.array([number]))
+        return {name: values[0].item() for name, values in columns.items()}
 
     def _served(self, caps: Ints) -> Columns:
         """Return the estimated share that each cap serves, and its limits."""
@@ -273,7 +275,8 @@ class Sizing:
             caps = caps[caps <= largest_cap]
         over_history = self.lifetimes.boot_at(exact_caps)
         interpolated = {
-            name: np.interp(caps, exact_caps, known) for name, known in over_history.items()
+            name: np.interp(caps, exact_caps, exact_values)
+            for name, exact_values in over_history.items()
         }
         curve = pd.DataFrame(
             self._columns(caps, interpolated), index=pd.Index(caps, name=KEEP_RECENT)
@@ -318,10 +321,15 @@ class Sizing:
         return None if largest_fitting < 0 else largest_fitting
 
     def _columns(self, caps: Ints, over_history: Columns | None = None) -> Columns:
-        """Return the shares served, and the sizes of the store under each cap, by column name."""
+        """Return the shares served, and the sizes of the store under each cap, by column name.
+
+        `over_history` has the columns of `Lifetimes.boot_at` for these caps, if they are known.
+        """
         present = self.present
         kept = np.minimum(caps, present.prunable)
         loaded = present.loaded.at(kept)
+        if over_history is None:
+            over_history = self.lifetimes.boot_at(caps)
         return {
             **self._served(caps),
             "served_own": self.posterior.own_share_at(caps),
@@ -329,7 +337,7 @@ class Sizing:
             "served_observed": self.references.share_at(caps),
             "boot_memories": loaded.memories,
             "boot_tokens": loaded.tokens,
-            **(over_history or self.lifetimes.boot_at(caps)),
+            **over_history,
             "prunable_share": loaded.prunable_memories / np.maximum(loaded.memories, 1),
             "prunable_share_tokens": loaded.prunable_tokens / np.maximum(loaded.tokens, 1),
             "pruned": present.prunable - kept,
@@ -349,7 +357,7 @@ class BudgetSizing(Sizing):
 
     Attributes
     ----------
-    lifetimes, present, references, unmatched_references, terms, source
+    lifetimes, present, references, unmatched_references, settings, source
         As in `Sizing`. Age ranks are in memories of mean length.
     gaps, lacks_past, reads, mean
         As in `Sizing`. The cap of the gaps is in memories of mean length.
@@ -380,15 +388,31 @@ class BudgetSizing(Sizing):
             self._columns(budget_array), index=pd.Index(budget_array, name=MAX_TOKENS)
         )
 
-    def _columns(self, budgets: Ints, _: Columns | None = None) -> Columns:
+    def point_at(self, number: int) -> BudgetPoint:
+        """Return the point of the curve for one budget."""
+        row = self._row_at(number)
+        return BudgetPoint(
+            max_tokens=number,
+            keep_recent=row["kept"],
+            served=row["served"],
+            served_limits=(row["low"], row["high"]),
+            boot_tokens=row["boot_tokens"],
+            boot_tokens_p95=None,
+            days=row["days"],
+        )
+
+    def _columns(self, budgets: Ints, over_history: Columns | None = None) -> Columns:  # noqa: ARG002 - a budget has no statistics over the history
         present = self.present
         room = np.maximum(budgets - self.floor, 0)
         kept = np.searchsorted(present.tokens_newest, room, side="right") - 1
-        observed = np.searchsorted(np.sort(self.needed_budgets), budgets, side="right")
+        observed = np.full(len(budgets), np.nan)
+        if len(self.needed_budgets):
+            met_count = np.searchsorted(np.sort(self.needed_budgets), budgets, side="right")
+            observed = met_count / len(self.needed_budgets)
         caps = np.floor(room / self.mean + 1e-9).astype(np.int64)  # in memories of mean length
         return {
             **self._served(caps),
-            "served_observed": observed / (len(self.needed_budgets) or np.nan),
+            "served_observed": observed,
             "kept": kept,
             "boot_tokens": present.loaded.tokens[kept],
             "pruned": present.prunable - kept,
@@ -454,7 +478,7 @@ def in_tokens(sizing: Sizing) -> BudgetSizing:
     lengths = lifetimes.tokens[lifetimes.ever_prunable]
     mean = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
     ranks = np.ceil(tokens / mean).astype(np.int64)
-    in_mean_lengths = replace(references, rank=ranks).with_expected_ranks(sizing.terms.law)
+    in_mean_lengths = replace(references, rank=ranks).with_expected_ranks(sizing.settings.law)
     added_by_gaps = np.ceil((in_mean_lengths.rank - ranks) * mean).astype(np.int64)
     gaps = sizing.gaps
     if gaps.cap is not None:
@@ -468,7 +492,7 @@ def in_tokens(sizing: Sizing) -> BudgetSizing:
         present=sizing.present,
         references=in_mean_lengths,
         unmatched_references=sizing.unmatched_references,
-        terms=sizing.terms,
+        settings=sizing.settings,
         source=sizing.source,
         gaps=gaps,
         lacks_past=sizing.lacks_past,
@@ -510,7 +534,7 @@ def prepared(  # noqa: PLR0913 - those of prepare_sizing, the call and the momen
         present=Present.of(frame, moment_or_now(now, call=call)),
         references=matched.with_expected_ranks(law),
         unmatched_references=len(references) - len(matched),
-        terms=PosteriorSettings(confidence=confidence, until=until, law=law),
+        settings=PosteriorSettings(confidence=confidence, until=until, law=law),
         source=str(frame.attrs.get(c.SOURCE, "")),
         gaps=gaps,
         lacks_past=lacks_past,

@@ -71,7 +71,7 @@ class CapEffect(DisplayMixin):
         for name, boot in (("before", self.before), ("after", self.after)):
             prunable = or_dash(boot.prunable_by_memories)
             rows.append((name, boot.memories, boot.tokens + self.index_tokens, prunable))
-        rows.append(("deleted", *self.deleted, ""))
+        rows.append(("deleted", self.deleted.memories, self.deleted.tokens, ""))
         heading = "to recall from" if self.recalled else "a start"
         table = Table("", (heading, "memories", "tokens", "prunable"), rows)
         return TextPage(f"keep_recent = {self.keep_recent:,}", facts, [table])

@@ -28,7 +28,7 @@ _VERDICTS_WITHOUT_NUMBER: Final = {Verdict.NOTHING_PRUNABLE, Verdict.FLOOR_EXCEE
 
 
 class SizingGoal(NamedTuple):
-    """Goal of a recommendation: a cap to evaluate, or else the target that a cap must meet."""
+    """Goal of a recommendation: the target that a cap must meet, or a given cap to evaluate."""
 
     keep_recent: int | None = None
     target: float = DEFAULT_TARGET
@@ -117,9 +117,9 @@ def recommend(
     tokens: bool,
     now: datetime | None = None,
 ) -> tuple[Sizing, Advice]:
-    """Return a store prepared for sizing, and the recommended cap.
+    """Return a store prepared for sizing, and its recommended cap.
 
-    If `tokens` is true, the recommended number is a budget in tokens instead.
+    If `tokens` is true, a budget in tokens is recommended instead.
     """
     sizing = prepared_for(past, references, goal, tokens=tokens, now=now)
     advice = advise(sizing, target=goal.target, token_budget=goal.token_budget)
@@ -197,7 +197,7 @@ def advise(
         "references": len(sizing.references),
         "cluster_count": sizing.references.cluster_count,
         "weight": sizing.posterior.weight,
-        "projects": len(sizing.terms.law.projects),
+        "projects": len(sizing.settings.law.projects),
         "missing": sizing.references_needed,
         "interval_inflation": sizing.posterior.interval_inflation,
         "memories": sizing.posterior.memories,
@@ -206,7 +206,7 @@ def advise(
         "active_tokens": sizing.present.tokens,
         "prunable": sizing.present.prunable,
         "target": target,
-        "confidence": sizing.terms.confidence,
+        "confidence": sizing.settings.confidence,
         "token_budget": token_budget,
         "within_budget": fits,
         "trade": (needed, fits) if is_conflict else (),
@@ -290,15 +290,15 @@ def _limit_notes(sizing: Sizing) -> Iterator[str]:
     """Yield notes on the weight of the store's references and the width of the limits."""
     if sizing.references_needed:
         more = counted(sizing.references_needed, "more references")
-        yield (f"with {more} or reads, this store's own would weigh as much as other projects'")
+        yield f"with {more} or reads, this store's own would weigh as much as other projects'"
     inflation = sizing.posterior.interval_inflation
     if inflation > 1.05:
         yield (
             f"limits are {inflation - 1:.0%} wider than references alone give: "
             "earlier numbers of this rule missed what followed"
         )
-    if sizing.terms.law.doublings_beyond(sizing.posterior.memories):
-        smallest, largest = sizing.terms.law.seen
+    if sizing.settings.law.doublings_beyond(sizing.posterior.memories):
+        smallest, largest = sizing.settings.law.seen
         yield (
             f"other projects were seen at {smallest:,} to {counted(largest, 'memories')}, not at "
             f"{sizing.posterior.memories:,}: limits are wider for it"
@@ -311,7 +311,7 @@ def _verdict_notes(
     """Yield the notes that belong to a verdict."""
     match verdict:
         case Verdict.CAP_HAS_NO_EFFECT if choice.keep_recent == sizing.posterior.everything:
-            yield "nothing less than all is known to serve so many; a lower target takes fewer"
+            yield "no smaller number is known to meet the target; a lower target needs less"
         case Verdict.CAP_HAS_NO_EFFECT:
             memories = counted(choice.keep_recent, "prunable memories")
             yield f"ask again when the store holds more than {memories}"
@@ -332,7 +332,7 @@ def _verdict_notes(
                 "store grows, or aim lower"
             )
         case Verdict.TARGET_BEYOND_HORIZON:
-            needed = clusters_needed(target, sizing.terms.confidence)
+            needed = clusters_needed(target, sizing.settings.confidence)
             yield (
                 f"{counted(needed, 'references')} of its own can show a target of {target:.4g}; "
                 f"{sizing.references.cluster_count:,} are known"

@@ -22,7 +22,7 @@ class EffectivePolicy(NamedTuple):
     Attributes
     ----------
     policy : Policy or None
-        The policy; None if the settings have none, or its number has expired.
+        The policy; None if the settings have none, or if its number has expired.
     note : str
         A sentence on when the number was found and how long it is valid, or the error message. It
         is empty for a number that a person set.
@@ -79,7 +79,7 @@ def policy_in_force(source: Source) -> EffectivePolicy:
         "policy",
         f"{line} was {origin} and has expired: it was valid until {sized.until:,} "
         f"episodes were written, and {written:,} were; "
-        f"{_size_command(source, settings)} finds it again, and "
+        f"{_size_command(source, settings)} --save finds it again, and "
         '"auto" in its place has it found each time',
     )
 
@@ -109,7 +109,7 @@ def _recommended_now(source: Source) -> EffectivePolicy:
     """Return the policy of the settings with the number that is recommended now."""
     history = StoreHistory.of(source, call="memlab.sizing").with_references()
     settings = history.settings
-    is_budget = (settings.policy or {})["name"] == "tokens"
+    is_budget = _policy_name(settings) == "tokens"
     goal = SizingGoal.of(settings)
     _, advice = recommend(history.past, history.references, goal, tokens=is_budget, now=history.now)
     if advice.verdict is Verdict.NOTHING_PRUNABLE:
@@ -118,22 +118,32 @@ def _recommended_now(source: Source) -> EffectivePolicy:
         raise settings.error(
             "policy",
             f"{_setting_line(settings)} finds no number, for {advice.verdict.meaning}; "
-            f"{_size_command(source, settings).removesuffix(' --save')} shows what can be had",
+            f"{_size_command(source, settings)} shows what can be had",
         )
-    return EffectivePolicy(
-        policy_in(settings, advice.number), f"{_setting_line(settings)}: {advice.numbers}"
-    )
+    note = f"{_setting_line(settings)}: {advice.numbers}"
+    return EffectivePolicy(policy_in(settings, advice.number), note)
+
+
+def _policy_name(settings: Settings) -> str:
+    """Return the name of the policy in the settings; empty if they have none."""
+    if settings.policy is None:
+        return ""
+    name: str = settings.policy["name"]
+    return name
 
 
 def _setting_line(settings: Settings) -> str:
     """Return the policy's number as it is written in the settings, such as ``keep = 200``."""
+    name = NUMBERS.get(_policy_name(settings), "")
     policy = settings.policy or {}
-    name = NUMBERS.get(policy["name"], "")
     number = policy.get(name)
-    return f'{name} = "{number}"' if isinstance(number, str) else f"{name} = {number:,}"
+    if isinstance(number, str):
+        return f'{name} = "{number}"'
+    return f"{name} = {number:,}"
 
 
 def _size_command(source: Source, settings: Settings) -> str:
-    """Return the command that recommends and saves a number of the policy's kind."""
-    unit_option = ("--unit", "tokens") if (settings.policy or {})["name"] == "tokens" else ()
-    return command("size", source.name, *unit_option, "--save")
+    """Return the command that recommends a number of the policy's kind."""
+    if _policy_name(settings) == "tokens":
+        return command("size", source.name, "--unit", "tokens")
+    return command("size", source.name)

@@ -221,7 +221,8 @@ class Lifetimes:
         (Mattson et al. 1970): a store that is held to a cap or a budget of `k` at every moment
         still has the target if and only if this rank is at most `k`.
         """
-        weight = np.where(self.ever_prunable, self.tokens if in_tokens else 1, 0)
+        weight_if_prunable = self.tokens if in_tokens else np.ones(len(self), np.int64)
+        weight = np.where(self.ever_prunable, weight_if_prunable, 0)
         floor = self.floor.tokens if with_floor else np.zeros(len(self), np.int64)
         if not self.superseded:  # sums only grow, so the last one is the largest
             before = np.append(0, np.cumsum(weight))
@@ -231,7 +232,8 @@ class Lifetimes:
         else:
             from memlab.sizing.kernels import largest_sums
 
-            sums = largest_sums(weight, self.end, floor, *grouped(target, len(self)), at)
+            start, member = grouped(target, len(self))
+            sums = largest_sums(weight, self.end, floor, start, member, at)
         return np.where(self.ever_prunable[target], sums, 0)
 
     def kept_over_time(self, caps: Iterable[int]) -> Iterator[tuple[Ints, Ints]]:
@@ -244,13 +246,13 @@ class Lifetimes:
                 yield kept, tokens[written] - tokens[written - kept]
             return
         if len(self) <= MAX_ROWS_WITHOUT_NUMBA:
-            yield from self._kept_by_ranks(np.array([*caps]))
+            yield from self._kept_by_ranks(np.array(list(caps)))
             return
         from memlab.sizing.kernels import kept_over_time
 
-        ends = grouped(self.end, len(self) + 1)
+        start, member = grouped(self.end, len(self) + 1)
         for cap in caps:
-            yield kept_over_time(cap, self.ever_prunable, self.tokens, self.end, *ends)
+            yield kept_over_time(cap, self.ever_prunable, self.tokens, self.end, start, member)
 
     def _kept_by_ranks(self, caps: Ints) -> Iterator[tuple[Ints, Ints]]:
         """Yield the results of `kept_over_time` for a short history, for all caps at once."""
@@ -258,7 +260,8 @@ class Lifetimes:
         largest = np.zeros(n, np.int64)  # the largest age rank of each row so far
         tokens = np.zeros(n + 1, np.int64)
         present_ranks = np.arange(1, n + 1)
-        kept = np.empty((len(caps), 2, n), np.int64)
+        kept_memories = np.empty((len(caps), n), np.int64)
+        kept_tokens = np.empty((len(caps), n), np.int64)
         for moment in range(n):
             is_active = self.ever_prunable[: moment + 1] & (self.end[: moment + 1] > moment)
             newest_first = is_active.nonzero()[0][::-1]
@@ -266,9 +269,9 @@ class Lifetimes:
             largest[newest_first] = ranks
             count = ranks.searchsorted(caps, side="right")
             self.tokens[newest_first].cumsum(out=tokens[1 : len(ranks) + 1])
-            kept[:, 0, moment] = count
-            kept[:, 1, moment] = tokens[count]
-        yield from map(tuple, kept)
+            kept_memories[:, moment] = count
+            kept_tokens[:, moment] = tokens[count]
+        yield from zip(kept_memories, kept_tokens, strict=True)
 
     def boot_at(self, caps: Ints) -> dict[str, npt.NDArray[Any]]:
         """Return mean, p95 and max of a start over the history under each cap.
@@ -465,8 +468,8 @@ class Present:
     tokens_newest : array of int64, shape (prunable + 1,)
         Tokens of the newest n prunable memories together, by n.
     loaded : LoadedSizes
-        What a start loads if the newest n prunable memories and the load-bearing ones are kept. If
-        the agent only searches its memories: all of these.
+        Sizes of a start that keeps the load-bearing memories and the newest n prunable ones. If
+        the agent only searches its memories, all kept memories count.
     days_newest : array of float64, shape (prunable + 1,)
         Days from the newest memory back to the oldest of the newest n prunable ones, by n. Rows
         dated in the future are left out.
@@ -547,30 +550,59 @@ def _loaded_sizes(frame: pd.DataFrame, newest_first: Ints, *, is_recalled: bool)
         is_loaded = is_active & frame[c.LOADED_AT_START].to_numpy(dtype=bool)
         index_tokens = frame.attrs.get(c.INDEX_TOKENS, 0)
     is_cut = c.INDEX_TOKENS in frame.attrs and bool((is_active & ~is_loaded).any())
-    if not is_cut:  # no entry moves up, so each memory adds its own size
-        is_fixed = is_loaded & ~is_prunable
-        is_loaded_newest = is_loaded[newest_first]
-        prunable_memories = np.append(0, is_loaded_newest.cumsum())
-        prunable_tokens = np.append(0, (tokens[newest_first] * is_loaded_newest).cumsum())
-        return LoadedSizes(
-            memories=int(is_fixed.sum()) + prunable_memories,
-            tokens=int(tokens[is_fixed].sum()) + index_tokens + prunable_tokens,
-            prunable_memories=prunable_memories,
-            prunable_tokens=prunable_tokens,
+    if is_cut:
+        return _sizes_under_cut_index(
+            newest_first,
+            index_tokens,
+            tokens=tokens,
+            is_active=is_active,
+            is_prunable=is_prunable,
+            is_loaded=is_loaded,
         )
-    is_kept = ~is_prunable
+    # no entry moves up, so each memory adds its own size
+    is_fixed = is_loaded & ~is_prunable
+    is_loaded_newest = is_loaded[newest_first]
+    prunable_memories = np.append(0, is_loaded_newest.cumsum())
+    prunable_tokens = np.append(0, (tokens[newest_first] * is_loaded_newest).cumsum())
+    return LoadedSizes(
+        memories=int(is_fixed.sum()) + prunable_memories,
+        tokens=int(tokens[is_fixed].sum()) + index_tokens + prunable_tokens,
+        prunable_memories=prunable_memories,
+        prunable_tokens=prunable_tokens,
+    )
 
-    def size_now() -> tuple[int, int, int, int]:
+
+def _sizes_under_cut_index(
+    newest_first: Ints,
+    index_tokens: int,
+    *,
+    tokens: Ints,
+    is_active: Flags,
+    is_prunable: Flags,
+    is_loaded: Flags,
+) -> LoadedSizes:
+    """Return the sizes of `_loaded_sizes` for an index of which a start loads only the first part.
+
+    A deletion moves later entries into that part, so the sizes are computed anew for each number.
+    """
+    count = len(newest_first) + 1
+    sizes = LoadedSizes(
+        memories=np.empty(count, np.int64),
+        tokens=np.empty(count, np.int64),
+        prunable_memories=np.empty(count, np.int64),
+        prunable_tokens=np.empty(count, np.int64),
+    )
+    is_kept = ~is_prunable
+    for kept_count in range(count):
+        if kept_count:
+            is_kept[newest_first[kept_count - 1]] = True
         loaded = entries_loaded(is_kept, is_loaded=is_loaded, is_active=is_active)
         prunable = loaded & is_prunable
-        loaded_tokens = int(tokens[loaded].sum()) + index_tokens
-        return int(loaded.sum()), loaded_tokens, int(prunable.sum()), int(tokens[prunable].sum())
-
-    sizes = [size_now()]
-    for row in newest_first:
-        is_kept[row] = True
-        sizes.append(size_now())
-    return LoadedSizes(*np.array(sizes, np.int64).T)
+        sizes.memories[kept_count] = loaded.sum()
+        sizes.tokens[kept_count] = tokens[loaded].sum() + index_tokens
+        sizes.prunable_memories[kept_count] = prunable.sum()
+        sizes.prunable_tokens[kept_count] = tokens[prunable].sum()
+    return sizes
 
 
 def _largest_sums(weight: Ints, end: Ints, floor: Ints, target: Ints, at: Ints) -> Ints:

@@ -22,7 +22,7 @@ import pandas as pd
 
 from memlab import arguments
 from memlab import columns as c
-from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
+from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_TARGET, DEFAULT_UNTIL
 from memlab.frame.fields import Floats, Ints
 from memlab.text import DisplayMixin, TextPage, counted
 
@@ -36,12 +36,12 @@ EVIDENCE: Final[tuple[Evidence, ...]] = get_args(Evidence)
 STRETCH: Final = 2.0
 """Length of a stretch in fits: the number of memories written grows by this factor."""
 
-JUDGED_GROWTH: Final = 1.3
-"""A number is judged by the references that arise until the number of memories written has grown
-by this factor. It does not depend on the horizon, so that a longer horizon never gives a smaller
-number."""
+EVALUATED_GROWTH: Final = 1.3
+"""The references that a cap must serve are those that arise until the number of memories written
+has grown by this factor. It does not depend on the horizon, so that a longer horizon never gives a
+smaller number."""
 
-FEWEST_AHEAD: Final = 5.0
+MIN_REFERENCES_AHEAD: Final = 5.0
 """Smallest number of references that the next stretch is assumed to bring."""
 
 
@@ -141,11 +141,14 @@ class ReachPrior:
         return spread
 
     def doublings_beyond(self, memories: float) -> float:
-        """Return how many doublings the size of a store is outside the sizes in the fit."""
+        """Return the number of doublings between a store's size and the nearest size in the fit."""
         smallest, largest = self.seen
-        return float(
-            max(0.0, np.log2(smallest / max(memories, 1.0)), np.log2(memories / largest or 1))
-        )
+        size = max(memories, 1.0)
+        if size < smallest:
+            return math.log2(smallest / size)
+        if size > largest:
+            return math.log2(size / largest)
+        return 0.0
 
     def weight_of(self, references: int) -> float:
         """Return the weight of a store's own references beside the prior, from 0 to 1.
@@ -155,10 +158,10 @@ class ReachPrior:
         return references / (references + self.worth)
 
     def references_ahead(self, memories: float) -> float:
-        """Return the expected number of references in the period in which a number is judged."""
+        """Return the expected number of references until `EVALUATED_GROWTH` is reached."""
         scale, power = self.pace
-        share = (JUDGED_GROWTH**power - 1) / (STRETCH**power - 1)
-        return max(float(share * scale * memories**power), FEWEST_AHEAD)
+        share = (EVALUATED_GROWTH**power - 1) / (STRETCH**power - 1)
+        return max(float(share * scale * memories**power), MIN_REFERENCES_AHEAD)
 
     def joined(self, other: "ReachPrior", share: float) -> "ReachPrior":
         """Return the prior of a mixture in which a `share` of references follows `other`.
@@ -360,7 +363,7 @@ class Posterior:
 
     Attributes
     ----------
-    terms : PosteriorSettings
+    settings : PosteriorSettings
     memories : int
         Prunable memories written so far.
     own_reaches : array of float64, shape (n,)
@@ -376,7 +379,7 @@ class Posterior:
         Factor by which a backtest widens the limits, 1 or more.
     """
 
-    terms: PosteriorSettings
+    settings: PosteriorSettings
     memories: int
     own_reaches: Floats
     reach_weights: Floats
@@ -387,7 +390,7 @@ class Posterior:
     @cached_property
     def weight(self) -> float:
         """Weight of the store's own references, from 0 to 1."""
-        return self.terms.law.weight_of(self.cluster_count)
+        return self.settings.law.weight_of(self.cluster_count)
 
     @cached_property
     def caps(self) -> Floats:
@@ -400,21 +403,21 @@ class Posterior:
         reach_limits = limits_of(
             LEVELS,
             self._reach,
-            self.terms.law.spread_at(LEVELS, self.memories, weight=self.weight),
-            quantile=self.interval_inflation * NormalDist().inv_cdf(self.terms.confidence),
-            references=self.terms.law.references_ahead(self.memories),
+            self.settings.law.spread_at(LEVELS, self.memories, weight=self.weight),
+            quantile=self.interval_inflation * NormalDist().inv_cdf(self.settings.confidence),
+            references=self.settings.law.references_ahead(self.memories),
         )
         return Limits(self._caps(reach_limits.lower), self._caps(reach_limits.upper))
 
     @property
     def everything(self) -> int:
         """Cap that serves every reference of the stretch: the number of memories at its end."""
-        return math.ceil(self.terms.until * max(self.memories, 1) - _ROUNDING)
+        return math.ceil(self.settings.until * max(self.memories, 1) - _ROUNDING)
 
     @property
     def geometric_mean_size(self) -> float:
         """Geometric mean of the number of memories written, over the stretch."""
-        return geometric_mean_growth(self.terms.until) * self.memories
+        return geometric_mean_growth(self.settings.until) * self.memories
 
     def cap_for(self, share: float) -> CapWithLimits:
         """Return the cap that serves a share, and its lower and upper limit."""
@@ -452,7 +455,7 @@ class Posterior:
 
     def law_share_at(self, caps: Ints) -> Floats:
         """Return the share that each cap serves by the prior alone."""
-        return self._served(caps, self._caps(self.terms.law.reach_at(LEVELS)), 0.0)
+        return self._served(caps, self._caps(self.settings.law.reach_at(LEVELS)), 0.0)
 
     def limits_at(self, caps: Ints) -> Limits:
         """Return the lower and the upper limit of the share that each cap serves."""
@@ -483,14 +486,14 @@ class Posterior:
     @cached_property
     def _reach(self) -> Floats:
         """Posterior mean of the reach at `LEVELS`."""
-        prior_reach = self.terms.law.reach_at(LEVELS)
+        prior_reach = self.settings.law.reach_at(LEVELS)
         if not len(self.own_reaches):
             return prior_reach
         return self.weight * self._own_reach + (1 - self.weight) * prior_reach
 
     def _caps(self, reach: Floats) -> Floats:
         """Return the cap that serves each share in the next stretch, from its reach."""
-        return caps_over(reach, self.memories, self.terms.until)
+        return caps_over(reach, self.memories, self.settings.until)
 
     def _served(self, caps: Ints, caps_needed: Floats, always_served: float) -> Floats:
         """Return the share that each cap serves, from the cap that each level needs.
@@ -505,7 +508,7 @@ class Posterior:
         return share
 
 
-NUMBERS: Final = (
+_NUMBER_WORDS: Final = (
     "no",
     "one",
     "two",
@@ -573,7 +576,7 @@ class PriorCap(DisplayMixin):
 
 def law(
     memories: int,
-    share: float = 0.9,
+    share: float = DEFAULT_TARGET,
     *,
     evidence: Evidence = "references",
     confidence: float = DEFAULT_CONFIDENCE,
@@ -622,8 +625,8 @@ def law(
     share = arguments.share("share", share)
     arguments.expect(evidence, str, call="memlab.law", name="evidence")
     fitted = fitted_law(evidence)
-    terms = PosteriorSettings(confidence, until, fitted)
-    cap, low, high = _prior_alone(terms, memories).cap_for(share)
+    settings = PosteriorSettings(confidence, until, fitted)
+    cap, low, high = _prior_alone(settings, memories).cap_for(share)
     smallest, largest = fitted.seen
     is_size_seen = smallest <= memories <= largest
     projects = len(fitted.projects)
@@ -642,7 +645,7 @@ def law(
 
 
 def law_lines(
-    share: float = 0.9,
+    share: float = DEFAULT_TARGET,
     *,
     evidence: Evidence = "references",
     confidence: float = DEFAULT_CONFIDENCE,
@@ -665,12 +668,12 @@ def law_lines(
     share = arguments.share("share", share)
     fitted = fitted_law(evidence)
     sizes = np.geomspace(*fitted.seen, _LINE_POINTS).round().astype(np.int64)
-    terms = PosteriorSettings(confidence, until, fitted)
-    caps = [_prior_alone(terms, int(size)).cap_for(share) for size in sizes]
+    settings = PosteriorSettings(confidence, until, fitted)
+    caps = [_prior_alone(settings, int(size)).cap_for(share) for size in sizes]
     prior = pd.DataFrame(caps, columns=[CAP, LOW, HIGH])
     prior[c.MEMORIES] = sizes
     prior[PROJECT] = None
-    lines = pd.concat([prior, *_project_lines(terms, share)], ignore_index=True)
+    lines = pd.concat([prior, *_project_lines(settings, share)], ignore_index=True)
     lines[SHARE] = share
     lines[EVIDENCE_KIND] = evidence
     columns = [PROJECT, SHARE, EVIDENCE_KIND, c.MEMORIES, CAP, LOW, HIGH]
@@ -696,13 +699,13 @@ def others_in_words(projects: int) -> str:
 
 def in_words(number: int) -> str:
     """Return a small number as a word."""
-    return NUMBERS[number] if number < len(NUMBERS) else f"{number:,}"
+    return _NUMBER_WORDS[number] if number < len(_NUMBER_WORDS) else f"{number:,}"
 
 
-def _prior_alone(terms: PosteriorSettings, memories: int) -> Posterior:
+def _prior_alone(settings: PosteriorSettings, memories: int) -> Posterior:
     """Return the posterior of a store without references of its own."""
     return Posterior(
-        terms=terms,
+        settings=settings,
         memories=memories,
         own_reaches=np.empty(0),
         reach_weights=np.empty(0),
@@ -710,14 +713,14 @@ def _prior_alone(terms: PosteriorSettings, memories: int) -> Posterior:
     )
 
 
-def _project_lines(terms: PosteriorSettings, share: float) -> list[pd.DataFrame]:
+def _project_lines(settings: PosteriorSettings, share: float) -> list[pd.DataFrame]:
     """Return one frame per project: its cap at the size at which each of its stretches begins."""
     lines = []
-    for project in terms.law.projects:
+    for project in settings.law.projects:
         shares = sorted(map(float, project.reach))
         # shape (shares, stretches)
         reach_by_share = np.array([project.reach[str(fitted_share)] for fitted_share in shares])
-        reach = [np.interp(share, shares, of_stretch) for of_stretch in reach_by_share.T]
-        caps = rank_at(reach, geometric_mean_growth(terms.until) * np.array(project.memories))
+        reach = [np.interp(share, shares, stretch_reach) for stretch_reach in reach_by_share.T]
+        caps = rank_at(reach, geometric_mean_growth(settings.until) * np.array(project.memories))
         lines.append(pd.DataFrame({PROJECT: project.name, c.MEMORIES: project.memories, CAP: caps}))
     return lines

@@ -8,7 +8,7 @@ import pandas as pd
 
 from memlab import arguments
 from memlab import columns as c
-from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
+from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_TARGET, DEFAULT_UNTIL
 from memlab.evidence.past import HistoryLike, fill_missing_rows, resolve_history, rows_in_reach
 from memlab.frame.fields import passed_on
 from memlab.sizing import prior
@@ -83,7 +83,7 @@ def boot_over_time(
         kept_by_cap = lifetimes.kept_over_time([row_count, *distinct_caps])
     else:
         no_moments = np.empty(0, np.int64)
-        kept_by_cap = iter([(no_moments, no_moments) for _ in caps_held])
+        kept_by_cap = iter([(no_moments, no_moments)] * len(caps_held))
     tables = []
     for cap, (kept_memories, kept_tokens) in zip(caps_held, kept_by_cap, strict=True):
         columns = {
@@ -181,7 +181,7 @@ def caps_along(
     frame: HistoryLike,
     references: pd.DataFrame | None = None,
     *,
-    share: float = 0.9,
+    share: float = DEFAULT_TARGET,
     until: float = DEFAULT_UNTIL,
 ) -> pd.DataFrame:
     """Return the cap that served a share of references in each stretch, and the cap from now on.
@@ -199,9 +199,10 @@ def caps_along(
     Returns
     -------
     DataFrame
-        One row for each stretch with at least `FEWEST_AHEAD` references to prunable rows, and a
-        last row for the stretch that begins now, from the posterior. ``memories`` is the number of
-        prunable memories written before the stretch, and ``cap`` the cap that serves the share.
+        One row for each stretch with at least `MIN_REFERENCES_AHEAD` references to prunable rows,
+        and a last row for the stretch that begins now, from the posterior. ``memories`` is the
+        number of prunable memories written before the stretch, and ``cap`` the cap that serves the
+        share.
 
     Raises
     ------
@@ -226,7 +227,7 @@ def caps_along(
         start = written_now / 2**doublings_ago
         end = 2 * start
         in_stretch = ranked.losable & (ranked.written >= start) & (ranked.written < end)
-        if in_stretch.sum() >= prior.FEWEST_AHEAD:
+        if in_stretch.sum() >= prior.MIN_REFERENCES_AHEAD:
             reaches = prior.log_rank_fraction(ranked.rank[in_stretch], ranked.written[in_stretch])
             reach = np.quantile(reaches, share, method="inverted_cdf")
             middle_size = prior.geometric_mean_growth(prior.STRETCH) * start
@@ -261,7 +262,7 @@ def backtest_cap(
     frame: HistoryLike,
     references: pd.DataFrame | None = None,
     *,
-    target: float = 0.9,
+    target: float = DEFAULT_TARGET,
     confidence: float = DEFAULT_CONFIDENCE,
     until: float = DEFAULT_UNTIL,
     splits: Sequence[float] = DEFAULT_SPLITS,
@@ -306,7 +307,7 @@ def backtest_cap(
     target = arguments.share("target", target)
     shares = [arguments.share("split", split) for split in splits]
     sizing = prepared(frame, references, confidence, until, call="memlab.sizing.backtest_cap")
-    history_splits = backtest_splits(sizing.lifetimes, sizing.references, sizing.terms, shares)
+    history_splits = backtest_splits(sizing.lifetimes, sizing.references, sizing.settings, shares)
     return backtest_of(sizing, history_splits, target)
 
 

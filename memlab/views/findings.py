@@ -16,7 +16,7 @@ from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.frame.fields import arrays_of
 from memlab.growth import StoreSummary, summarize
 from memlab.growth.alerts import Alert, AlertData, alerts_of
-from memlab.sizing.advice import share_in_words
+from memlab.sizing.advice import served_in_words
 from memlab.sizing.effect_of_cap import CapEffect, cap_effect, survivors
 from memlab.sizing.goal import SizingGoal, recommend
 from memlab.text import TextPage, command, counted
@@ -44,7 +44,7 @@ class Findings(Recommendation):
         facts = [(name, value) for name, value in page.facts if name != "store"]
         if self.other_cap is not None:
             (row,) = self.sizing.at([self.other_cap]).to_dict("records")
-            served = share_in_words(row["served"], (row["low"], row["high"]))
+            served = served_in_words(row["served"], (row["low"], row["high"]))
             chosen_cap = f"keep_recent = {self.other_cap:,}, which serves {served}"
             facts.insert(0, ("figures below", chosen_cap))
         if self.effect is None or self.by_use is not None:

@@ -70,7 +70,7 @@ def test_prior_matches_the_store_kind_of_evidence() -> None:
         kind=pd.Categorical(["log"] * len(own_references), REFERENCE_KINDS)
     )
     mixed = pd.concat([own_references[::2], reads[1::2]])
-    laws = [prepare_sizing(frame, given).terms.law for given in (own_references, reads, mixed)]
+    laws = [prepare_sizing(frame, given).settings.law for given in (own_references, reads, mixed)]
     assert laws == [mixture_prior(0), mixture_prior(1), mixture_prior(0.5)]
     shares = [prepare_sizing(frame, given).reads for given in (own_references, reads, mixed)]
     assert shares == [0, 1, pytest.approx(0.5, abs=0.01)]
@@ -78,8 +78,8 @@ def test_prior_matches_the_store_kind_of_evidence() -> None:
     of_one_task = frame.assign(source_task_ref="session:1")
     assert prepare_sizing(of_one_task, reads).references.cluster_count > 100
     searched = make_episodes(100).assign(loaded_at_start=False)
-    assert prepare_sizing(searched).terms.law == mixture_prior(1)
-    assert prepare_sizing(make_episodes(100)).terms.law == mixture_prior(0)
+    assert prepare_sizing(searched).settings.law == mixture_prior(1)
+    assert prepare_sizing(make_episodes(100)).settings.law == mixture_prior(0)
     assert recommend_cap(searched).likely > recommend_cap(make_episodes(100)).likely
 
 
@@ -134,7 +134,7 @@ def dangling() -> World:
             partial(near, rows=4_000, references=3_900),
             {"confidence": 0.6, "target": 0.9995},
             Verdict.CAP_HAS_NO_EFFECT,
-            "nothing less than all",
+            "no smaller number is known to meet the target",
         ),
         (small, {}, Verdict.CAP_HAS_NO_EFFECT, "ask again when the store holds more than"),
         (

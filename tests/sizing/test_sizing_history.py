@@ -75,7 +75,7 @@ def test_poor_track_record_widens_the_limits() -> None:
     assert str(advice).partition("\n")[0].endswith(phrase)
     assert phrase in advice._repr_html_()
     assert advice.interval_inflation > 1.2
-    plain = posterior_of(sizing.lifetimes, sizing.references, sizing.terms)
+    plain = posterior_of(sizing.lifetimes, sizing.references, sizing.settings)
     assert plain.cap_for(0.9)[2] < advice.keep_recent
     widened = f"limits are {advice.interval_inflation - 1:.0%} wider"
     assert any(text.startswith(widened) for text in advice.would_change)
