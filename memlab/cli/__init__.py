@@ -1,7 +1,7 @@
 """The command line interface: the command group, errors and exit codes.
 
-A command parses its words, calls a public function and prints what it returns. What is computed and
-what a page says is decided in the packages below.
+A command parses its arguments, calls a public function, and prints the result. The packages below
+compute results and write their pages.
 """
 
 import os
@@ -17,7 +17,7 @@ from typing import Any, Final
 import click
 
 from memlab import errors
-from memlab.cli.output import ARGUMENTS, as_given, progress
+from memlab.cli.output import ARGUMENTS_KEY, progress, shorten_paths
 from memlab.text import command, for_terminal, without_passwords
 
 COMMANDS: Final = {
@@ -45,7 +45,7 @@ COMMANDS: Final = {
 """The module of each command, which is imported when the command is named or listed."""
 
 
-class _Imported(UserDict[str, Any]):
+class _LazyCommands(UserDict[str, Any]):
     """A mapping of commands by name, which imports each command on access."""
 
     def __getitem__(self, name: str) -> click.Command:
@@ -53,13 +53,21 @@ class _Imported(UserDict[str, Any]):
         return command
 
 
+_REFUSALS: Final = (
+    errors.StalePlanError,
+    errors.AlreadyAppliedError,
+    errors.CompactionError,
+)
+"""Errors of a refused change."""
+
+
 class Commands(click.Group):
-    """The group of all commands, which prints errors as sentences."""
+    """The group of all commands, which prints an error as a line instead of a traceback."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words before the command's name, and keep all words for error messages."""
-        ctx.meta[ARGUMENTS] = list(args)
-        with _harmless_errors():
+        """Parse the options before the command's name, and keep all arguments for messages."""
+        ctx.meta[ARGUMENTS_KEY] = list(args)
+        with _sanitize_usage_errors():
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -68,26 +76,24 @@ class Commands(click.Group):
         The exit code is 1 for a refused change, 2 for other errors, and 130 for Ctrl-C.
         """
         try:
-            with progress("working"), _harmless_errors(), _warned_once():
+            with progress("working"), _sanitize_usage_errors(), _print_warnings_once():
                 return super().invoke(ctx)
         except BrokenPipeError:  # the reader of the output has closed it, as head does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
         except errors.MemlabError as error:
-            _say(str(error))
+            _print_message(str(error))
             if isinstance(error, errors.UndecidedKindError):
-                for line in _commands_with_kind(ctx.meta.get(ARGUMENTS, ()), error):
-                    _say(line)
-            refused = isinstance(
-                error, errors.StalePlanError | errors.AlreadyAppliedError | errors.CompactionError
-            )
-            ctx.exit(1 if refused else 2)
+                for line in _commands_with_kind(ctx.meta.get(ARGUMENTS_KEY, ()), error):
+                    _print_message(line)
+            ctx.exit(1 if isinstance(error, _REFUSALS) else 2)
         except OSError as error:  # an error of the system, for which a traceback is no help
-            file = f"{error.filename}: " if error.filename else ""
-            _say(f"{file}{error.strerror or error}; check the path and its permissions")
+            place = f"{error.filename}: " if error.filename else ""
+            reason = error.strerror or error
+            _print_message(f"{place}{reason}; check the path and its permissions")
             ctx.exit(2)
         except KeyboardInterrupt:
-            _say("interrupted")
+            _print_message("interrupted")
             ctx.exit(130)
 
 
@@ -104,13 +110,13 @@ def _commands_with_kind(
 
 
 def _is_path(argument: str, path: str) -> bool:
-    """Return whether an argument of the command line is this path."""
+    """Return True if an argument of the command line names the file or folder `path`."""
     return bool(argument) and Path(argument).expanduser().absolute() == Path(path).absolute()
 
 
-def _say(message: str) -> None:
+def _print_message(message: str) -> None:
     """Print a message on stderr, without passwords and control characters."""
-    click.echo(f"memlab: {for_terminal(without_passwords(as_given(message)))}", err=True)
+    click.echo(f"memlab: {for_terminal(without_passwords(shorten_paths(message)))}", err=True)
 
 
 _PRINTED_ONCE: Final = (
@@ -123,39 +129,40 @@ _PRINTED_ONCE: Final = (
 
 
 @contextmanager
-def _warned_once() -> Iterator[None]:
-    """Print memlab's warnings as lines on stderr in the block; other warnings are unchanged."""
+def _print_warnings_once() -> Iterator[None]:
+    """In the block, print memlab's warnings as lines on stderr; other warnings are unchanged."""
     with warnings.catch_warnings():
         for category in _PRINTED_ONCE:
             warnings.simplefilter("once", category)
         show_default = warnings.showwarning
 
         def show(
-            message: Warning | str, category: type[Warning], *place: Any, **options: Any
+            message: Warning | str, category: type[Warning], *args: Any, **kwargs: Any
         ) -> None:
             if category in _PRINTED_ONCE:
-                _say(str(message))
+                _print_message(str(message))
             else:
-                show_default(message, category, *place, **options)
+                show_default(message, category, *args, **kwargs)
 
         warnings.showwarning = show
         yield
 
 
 @contextmanager
-def _harmless_errors() -> Iterator[None]:
-    """Remove control characters and passwords from the usage errors of the block."""
+def _sanitize_usage_errors() -> Iterator[None]:
+    """Remove control characters and passwords from usage errors that the block raises."""
     try:
         yield
     except click.ClickException as error:
         if not isinstance(error, click.exceptions.NoArgsIsHelpError):  # help is no error
+            # click declares the message as final, so type checkers forbid an assignment
             vars(error)["message"] = for_terminal(without_passwords(error.message))
         raise
 
 
 @click.group(
     cls=Commands,
-    commands=_Imported(COMMANDS),
+    commands=_LazyCommands(COMMANDS),
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
 )
 @click.version_option(package_name="memlab", prog_name="memlab")

@@ -4,7 +4,6 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +12,7 @@ import click
 
 import memlab.compaction
 from memlab.cli import options, output, plans
-from memlab.cli.policy import SettingsCommand, faults_of, policy_option
+from memlab.cli.policy import SettingsCommand, explain_policy_errors, policy_option
 from memlab.clock import now_utc
 from memlab.compaction.index_plans import MARKER as INDEX_MARKER
 from memlab.errors import MemlabError, PlanError
@@ -26,28 +25,25 @@ if TYPE_CHECKING:
     from memlab.compaction.undo import Restored
     from memlab.sources.base import Source
 
-_IGNORED_APPLY = options.flag_option("--apply", hidden=True, expose_value=False)
+_ignored_apply_option = options.flag_option("--apply", hidden=True, expose_value=False)
 """``--apply`` for a command that always applies: people add it as for other commands."""
 _MARKER_BYTES: Final = 100
 """Number of bytes at the beginning of a plan's file that name its kind."""
-_END: Final = "\n}\n"
+_JSON_END: Final = "\n}\n"
 """End of a plan's JSON."""
 
 
 def _change_options(command: options.Command) -> options.Command:
     """Add ``--save-plan``, ``--against``, ``--apply`` and ``--json`` to a command."""
-    for option in (
-        options.json_option,
-        options.flag_option("--apply", "do_it", help="Apply the plan. Without it, only show it."),
-        options.file_option(
-            "--against",
-            metavar="PLAN",
-            help="Compare the plan with a saved one; the exit code is 1 if they differ.",
-        ),
-        options.save_plan_option,
-    ):
-        command = option(command)
-    return command
+    apply_option = options.flag_option(
+        "--apply", "do_it", help="Apply the plan. Without it, only show it."
+    )
+    against_option = options.file_option(
+        "--against",
+        metavar="PLAN",
+        help="Compare the plan with a saved one; the exit code is 1 if they differ.",
+    )
+    return options.save_plan_option(against_option(apply_option(options.json_option(command))))
 
 
 @click.command(cls=SettingsCommand, short_help="Show what a cap would delete; with --apply, do it.")
@@ -78,7 +74,7 @@ def _change_options(command: options.Command) -> options.Command:
     "--rows", "list_rows", help="List the memories that would be deleted, the largest first."
 )
 @options.log_option
-@options.ALL
+@options.all_option
 @_change_options
 def compact(
     store: Path,
@@ -129,15 +125,15 @@ def compact(
         _check_merge_options(policy, ids, retire, log, list_rows=list_rows)
     if save_plan is not None:
         check_writable(save_plan, replace=False)
-    saved_number = ""
-    goes_by_settings = not ids and into is None
-    if policy is None and goes_by_settings:
-        policy, saved_number = remembered_policy(source)
+    origin_of_cap = ""
+    uses_settings = not ids and into is None
+    if policy is None and uses_settings:
+        policy, origin_of_cap = remembered_policy(source)
     retires = bool(retire)
-    if retire is None and goes_by_settings:
+    if retire is None and uses_settings:
         retires = settings_of(source).retire
     on_step = output.progress_callback("planning")
-    with faults_of(policy):
+    with explain_policy_errors(policy):
         plan = memlab.plan(
             source,
             policy,
@@ -151,31 +147,45 @@ def compact(
     plans.save_plan(plan, save_plan, source)
     if save and policy is not None:
         _save_settings(source, policy, retire, log)
-    notes: list[Any] = _settings_notes(source)
     if against is not None:
         _compare(against, plan, do_it=do_it)
     elif do_it:
-        page = None
-        if not output.wants_json():
-            notes += _effect_and_cost(source, plan, log)
-            page = plan.sheet(str(store), below_effect=not plan.is_empty)
         # With --id the memories are named, so the last prunable one may be among them.
-        plans.apply_and_print(
-            plan, notes, all_prunable=all_prunable or bool(ids), name=str(store), page=page
-        )
+        _apply_plan(source, plan, log, name=str(store), all_prunable=all_prunable or bool(ids))
     elif output.wants_json():
         output.print_text(_json_with(plan, _added_fields(source, plan, log, retires=retires)))
     else:
-        costliest = []
+        table_of_rows: list[TextPage | str] = []
         if list_rows and policy is not None and not plan.is_empty:
-            costliest = _costliest_not_kept(source, policy, log)
-        notes += _effect_and_cost(source, plan, log)
-        details = _details(source, plan, log, saved_number)
-        after = plans.after_planning(
-            plan, save_plan, nothing=_nothing_in_words(source, plan), name=str(store)
+            table_of_rows = _costliest_not_kept(source, policy, log)
+        reason_if_empty = _reason_if_empty(source, plan)
+        output.print_lines(
+            *_settings_notes(source),
+            *_effect_and_cost(source, plan, log),
+            plan.sheet(str(store), below_effect=not plan.is_empty),
+            "",
+            *table_of_rows,
+            *_details(source, plan, log, origin_of_cap),
+            *plans.after_planning(
+                plan, save_plan, reason_if_empty=reason_if_empty, name=str(store)
+            ),
         )
-        page = plan.sheet(str(store), below_effect=not plan.is_empty)
-        output.print_lines(*notes, page, "", *costliest, *details, *after)
+
+
+def _apply_plan(
+    source: "Source", plan: "memlab.Plan", log: Path | None, *, name: str, all_prunable: bool
+) -> None:
+    """Apply a plan, and print its effect, its cost, the plan and the receipt.
+
+    `name` is the store as a person named it.
+    """
+    notes: list[Any] = []
+    page = None
+    if not output.wants_json():
+        # the cost is computed before the memories are deleted
+        notes = [*_settings_notes(source), *_effect_and_cost(source, plan, log)]
+        page = plan.sheet(name, below_effect=not plan.is_empty)
+    plans.apply_and_print(plan, notes, all_prunable=all_prunable, name=name, page=page)
 
 
 def _check_policy_options(
@@ -204,25 +214,25 @@ def _check_merge_options(
         )
 
 
-def _nothing_in_words(source: "Source", plan: "memlab.Plan") -> str:
-    """Return why a plan changes nothing."""
+def _reason_if_empty(source: "Source", plan: "memlab.Plan") -> str:
+    """Return the reason why a plan changes nothing, if it does not."""
     if plan.merges:
         return f"no memory here can be merged into {plan.into}"
-    if not plan.total.memories:
-        if source.index is not None and source.index.chars_of_no_memory():
-            shows = command("show", source.name)
-            return (
-                "there is no memory here, and a start loads the text of the index itself, which "
-                f"only a person shortens; {shows} lists its sections"
-            )
-        return "there is no memory in this store"
-    return "this policy keeps every memory"
+    if plan.total.memories:
+        return "this policy keeps every memory"
+    if source.index is not None and source.index.chars_of_no_memory():
+        show = command("show", source.name)
+        return (
+            "there is no memory here, and a start loads the text of the index itself, which "
+            f"only a person shortens; {show} lists its sections"
+        )
+    return "there is no memory in this store"
 
 
 def _save_settings(
     source: "Source", policy: "memlab.Policy", retire: bool | None, log: Path | None
 ) -> None:
-    """Write the policy, and what was given with it, to the settings of a store."""
+    """Write a policy to the settings of a store, and the options given with it."""
     from memlab.policies.named import as_setting
     from memlab.sources.opening import remember
 
@@ -232,33 +242,49 @@ def _save_settings(
     if log:
         settings["log"] = log
     file = remember(source, settings)
-    click.echo(f"{for_terminal(output.as_given(f'saved in {file}'))}\n", err=True)
+    click.echo(f"{for_terminal(output.shorten_paths(f'saved in {file}'))}\n", err=True)
 
 
-def _effect_and_cost(source: "Source", plan: "memlab.Plan", log: Path | None) -> list[Any]:
+def _effect_and_cost(
+    source: "Source", plan: "memlab.Plan", log: Path | None
+) -> list[TextPage | str]:
     """Return the first page of a plan: its effect, and its cost in past references."""
     if plan.is_empty:
         return []
     if not plan.memories or plan.merges:
         return [TextPage(plan.effect, []), ""]
-    cost = _cost(source, plan, log)
-    if isinstance(cost, str):
-        return [TextPage(plan.effect, []), cost, ""]
+    try:
+        cost = _cost(source, plan, log)
+    except MemlabError as error:
+        return [TextPage(plan.effect, []), _unknown_cost(error), ""]
     return [TextPage(plan.effect, cost.facts()), ""]
 
 
-def _details(source: "Source", plan: "memlab.Plan", log: Path | None, number: str) -> list[Any]:
-    """Return the lines below a plan: the number in the settings, and the warnings."""
+def _cost(source: "Source", plan: "memlab.Plan", log: Path | None) -> "memlab.compaction.Cost":
+    """Compute the cost of a plan in later references."""
+    output.show_progress("reading the later references")
+    return memlab.compaction.cost_of(plan, store=source, log=log)
+
+
+def _unknown_cost(error: MemlabError) -> str:
+    """Return the sentence in place of a cost that could not be computed."""
+    return f"the cost in later needs is not known: {error}"
+
+
+def _details(
+    source: "Source", plan: "memlab.Plan", log: Path | None, origin_of_cap: str
+) -> list[TextPage | str]:
+    """Return the lines below a plan: the cut of the index, the cap's origin, and the warnings."""
     from memlab.growth.context import cut_in_words
     from memlab.sources.opening import settings_of
 
-    lines: list[Any] = []
+    lines: list[TextPage | str] = []
     if source.index is not None:
         cut = cut_in_words(memlab.load(source))
         if cut:
             lines.append(f"the index {cut}")
-    if number:
-        lines.append(f"by memlab.toml: {number}")
+    if origin_of_cap:
+        lines.append(f"by memlab.toml: {origin_of_cap}")
     if plan.retires:
         lines.append(_retirement_note(has_log=bool(log or settings_of(source).log)))
     if plan.policy.get("policy") == "ids":  # the warnings are about what a policy decides
@@ -274,26 +300,32 @@ def _added_fields(
         return {"start_there": plan.start_there._asdict()}
     added: dict[str, Any] = {}
     if plan.start is not None:
-        start = {"before": plan.start.before, "after": plan.start.after, "floor": plan.start.floor}
-        added["start"] = {name: size._asdict() for name, size in start.items()}
+        added["start"] = {
+            "before": plan.start.before._asdict(),
+            "after": plan.start.after._asdict(),
+            "floor": plan.start.floor._asdict(),
+        }
     if plan.merges or retires:
         return added
-    cost = _cost(source, plan, log)
-    return {**added, "cost": cost if isinstance(cost, str) else asdict(cost)}
+    try:
+        added["cost"] = asdict(_cost(source, plan, log))
+    except MemlabError as error:
+        added["cost"] = _unknown_cost(error)
+    return added
 
 
 def _json_with(plan: "memlab.Plan", added: Mapping[str, Any]) -> str:
-    """Return a plan as JSON, with some more fields at its end."""
+    """Return a plan as JSON, with fields added at its end."""
     text = plan.to_json()
     # The fields are inserted into the text: each memory keeps its line, and a large plan is not
     # serialized again.
     for key, value in added.items():
-        text = f"{text.removesuffix(_END)},\n{json.dumps(key)}: {json.dumps(value)}{_END}"
+        text = f"{text.removesuffix(_JSON_END)},\n{json.dumps(key)}: {json.dumps(value)}{_JSON_END}"
     return text
 
 
 def _retirement_note(*, has_log: bool) -> str:
-    """Return a sentence on when retired memories return; without an access log, how to name one."""
+    """Explain when retired memories return; without an access log, add how to name one."""
     note = (
         "retired memories stay in the store. The next plan returns those that another memory has "
         "referred to since, and those that were read according to an access log"
@@ -311,8 +343,8 @@ def _costliest_not_kept(
     from memlab.views.memory_table import NOT_KEPT, table_of
 
     not_kept = memlab.rows(source, policy, where=NOT_KEPT, log=log)
-    width = output.terminal_width() or options.WIDTH
-    table = table_of(not_kept, most=options.LISTED_ROWS, width=width)
+    width = output.terminal_width() or options.DEFAULT_WIDTH
+    table = table_of(not_kept, most=options.DEFAULT_ROWS, width=width)
     table = table._replace(heading="the costliest that would go")
     policy_options = shlex.split(options_of(policy))
     if log:
@@ -325,17 +357,6 @@ def _costliest_not_kept(
         f"undo: {restore_one}    puts one back, by the DIGEST that --apply ends with",
         "",
     ]
-
-
-def _cost(
-    source: "Source", plan: "memlab.Plan", log: Path | None
-) -> "memlab.compaction.Cost | str":
-    """Return the cost of a plan in later references, or a sentence on why it is unknown."""
-    output.show_progress("reading the later references")
-    try:
-        return memlab.compaction.cost_of(plan, store=source, log=log)
-    except MemlabError as error:
-        return f"the cost in later needs is not known: {error}"
 
 
 def _settings_notes(source: "Source") -> list[str]:
@@ -387,24 +408,25 @@ def floor(
     if ids and pairs:
         raise click.UsageError("give either --id or --supersede")
     path = store or store_path("two_years")
-    if not (save_plan or against or do_it or ids or pairs):
+    wants_plan = save_plan or against or do_it or ids or pairs
+    if not wants_plan:
         output.print_result(memlab.floor(path), is_example=store is None)
         return
-    links = dict(map(_pair, pairs)) if pairs else None
-    plan = memlab.compaction.plan_supersession(path, links, only=ids or None, now=now_utc())
+    links = dict(_parse_pair(pair) for pair in pairs)
+    plan = memlab.compaction.plan_supersession(path, links or None, only=ids or None, now=now_utc())
     plans.save_plan(plan, save_plan, open_source(path))
-    nothing = "no newer memory repeats an older one"
     if against is not None:
         _compare(against, plan, do_it=do_it)
     elif do_it:
         plans.apply_and_print(plan)
     else:
-        after = plans.after_planning(plan, save_plan, nothing=nothing, name=str(path))
+        reason = "no newer memory repeats an older one"
+        after = plans.after_planning(plan, save_plan, reason_if_empty=reason, name=str(path))
         output.print_result(plan, *after)
 
 
-def _pair(text: str) -> tuple[str, str]:
-    """Return the older and the newer id of a ``--supersede`` option."""
+def _parse_pair(text: str) -> tuple[str, str]:
+    """Split the OLDER=NEWER of a ``--supersede`` option into the two ids."""
     older, equals, newer = text.partition("=")
     if not (older and equals and newer):
         raise click.UsageError(f"--supersede {text!r} is not OLDER=NEWER, two ids of the store")
@@ -417,8 +439,8 @@ def _pair(text: str) -> tuple[str, str]:
 @click.option(
     "--store", type=options.STORE, help="The store, if it is not the one that PLAN names."
 )
-@options.ALL
-@_IGNORED_APPLY
+@options.all_option
+@_ignored_apply_option
 @options.json_option
 def apply(place: Path, digest: str | None, store: Path | None, all_prunable: bool) -> None:
     """Apply a reviewed PLAN of compact --save-plan, or finish the plan DIGEST of STORE.
@@ -430,29 +452,29 @@ def apply(place: Path, digest: str | None, store: Path | None, all_prunable: boo
     output.show_progress("reading the plan")
     if digest is not None and _is_plan_file(digest):
         raise click.UsageError(f"{digest} is a plan file: {command('apply', digest)}")
+    if digest is not None and store is not None:
+        raise click.UsageError("--store belongs to a PLAN; a DIGEST comes after its own STORE")
     if digest is None:
-        plan = _reviewed_plan(place)
+        plan = _load_plan(place)
         receipt = plans.apply_plan(plan, store or plan.store, all_prunable=all_prunable)
-    elif store is None:
+    else:
         on_step = output.progress_callback("applying")
         receipt = memlab.compaction.finish(place, digest, now=now_utc(), on_step=on_step)
-    else:
-        raise click.UsageError("--store belongs to a PLAN; a DIGEST comes after its own STORE")
     output.print_result(receipt)
 
 
 def _is_plan_file(name: str) -> bool:
-    """Return whether an argument in place of a digest is the path of a plan file."""
+    """Return True if an argument in place of a digest is the path of a plan file."""
     return Path(name).is_file() and not re.fullmatch("[0-9a-f]+", name)
 
 
-def _compare(saved: Path, plan: "memlab.Plan", *, do_it: bool) -> None:
+def _compare(saved_plan: Path, plan: "memlab.Plan", *, do_it: bool) -> None:
     """Print the difference between a saved plan and a new one; exit with 1 if there is any."""
     from memlab.compaction.diff import difference_of
 
     if do_it:
         raise click.UsageError("--against only compares, and nothing was changed: leave one out")
-    difference = difference_of(_plan_in(saved), plan)
+    difference = difference_of(_load_memory_plan(saved_plan), plan)
     participle = plans.participle_of(plan)
     output.print_result(
         difference,
@@ -462,28 +484,28 @@ def _compare(saved: Path, plan: "memlab.Plan", *, do_it: bool) -> None:
     output.fail_if(difference.differs)
 
 
-def _plan_in(file: Path) -> "memlab.Plan":
-    """Load a plan from a file; raise a UsageError if the file is a store."""
-    text = _text_of_plan(file)
+def _load_memory_plan(file: Path) -> "memlab.Plan":
+    """Load a plan of memories from a file."""
+    content = _read_plan_file(file)
     try:
-        return memlab.Plan.from_json(text)
+        return memlab.Plan.from_json(content)
     except PlanError as error:
         raise PlanError(f"{file}: {error}") from error
 
 
-def _reviewed_plan(file: Path) -> "memlab.Plan | memlab.IndexPlan":
+def _load_plan(file: Path) -> "memlab.Plan | memlab.IndexPlan":
     """Load a plan of memories or of an index from a file."""
-    text = _text_of_plan(file)
-    if INDEX_MARKER.encode() not in text[:_MARKER_BYTES]:
-        return _plan_in(file)
+    content = _read_plan_file(file)
+    if INDEX_MARKER.encode() not in content[:_MARKER_BYTES]:
+        return _load_memory_plan(file)
     try:
-        return memlab.IndexPlan.from_json(text)
+        return memlab.IndexPlan.from_json(content)
     except PlanError as error:
         raise PlanError(f"{file}: {error}") from error
 
 
-def _text_of_plan(file: Path) -> bytes:
-    """Return the content of a plan's file; raise a UsageError if it is a store."""
+def _read_plan_file(file: Path) -> bytes:
+    """Read the file of a plan; raise a UsageError if it is a store."""
     from memlab.sources.sqlite_rows import begins_as_sqlite
 
     if begins_as_sqlite(file):
@@ -497,7 +519,7 @@ def _text_of_plan(file: Path) -> bytes:
 @options.digest_argument(metavar="[DIGEST]")
 @click.option("--id", "ids", multiple=True, help="Only this memory; may be given several times.")
 @options.file_option("--into", help="Write the memories to a new SQLite file instead of STORE.")
-@_IGNORED_APPLY
+@_ignored_apply_option
 @options.json_option
 def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | None) -> None:
     """Put back into STORE what the plan DIGEST deleted: every byte, at the same position.
@@ -511,14 +533,18 @@ def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | 
     memlab restore memory.db latest
     memlab restore memory.db 3fa1c0de9b21 --id episodic-12
     """  # noqa: D301 - \b keeps the lines below it apart
+    from memlab.compaction.archive_views import archive_listing
+
     if digest is None and str(store) == LATEST and not store.exists():
         raise click.UsageError(f"name the store, too: memlab restore STORE {LATEST}")
     if digest is not None and _is_plan_file(digest):
-        own_digest = _reviewed_plan(Path(digest)).digest[:12]
+        own_digest = _load_plan(Path(digest)).digest[:12]
         undo = command("restore", store, own_digest)
         raise click.UsageError(f"{digest} is a plan file, and its digest is what undoes it: {undo}")
-    if digest is None or digest == LATEST:
-        digest = _undoable(store, only_one=digest is None)
+    if digest is None:
+        digest = _digest_of_only_plan(store)
+    elif digest == LATEST:
+        digest = archive_listing(store).last_undoable().digest
     on_step = output.progress_callback("restoring")
     restored = memlab.restore(digest, store=store, ids=ids or None, into=into, on_step=on_step)
     target = restored.origin or str(store if into is None else into)
@@ -527,25 +553,29 @@ def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | 
     elif output.wants_json():
         output.print_json(_restored_fields(restored, target))
     else:
-        note = [] if into is not None else _policy_note(store, restored)
-        output.print_lines(*restored.in_words(target), *note)
+        output.print_lines(*restored.in_words(target))
+        if into is None:
+            output.print_lines(*_policy_note(store, restored))
 
 
 def _policy_note(store: Path, restored: "Restored") -> list[str]:
-    """Return a line on a saved policy, by which restored memories may be removed again."""
+    """Warn of a saved policy that may remove restored memories again; empty without one."""
     from memlab.sources.opening import open_source, settings_of
 
     if not restored.memories:
         return []
-    with suppress(MemlabError):  # an undo also works where the kind of the store is not clear now
-        if settings_of(open_source(store)).policy is not None:
-            nightly = command("maintain", store, "--apply")
-            return [f"memlab.toml still has a policy, by which {nightly} may remove them again"]
-    return []
+    try:
+        settings = settings_of(open_source(store))
+    except MemlabError:  # an undo also works if the kind of the store is not clear now
+        return []
+    if settings.policy is None:
+        return []
+    maintain = command("maintain", store, "--apply")
+    return [f"memlab.toml still has a policy, by which {maintain} may remove them again"]
 
 
 def _restored_fields(restored: "Restored", target: str) -> dict[str, Any]:
-    """Return the fields of an undo that ``--json`` prints."""
+    """Return the result of an undo as the fields that ``--json`` prints."""
     fields: dict[str, Any] = {
         "restored": restored.memories,
         "left_out": restored.left_out,
@@ -566,7 +596,7 @@ def _restored_fields(restored: "Restored", target: str) -> dict[str, Any]:
 
 
 def _print_restored_index(restored: "memlab.compaction.IndexRestored", digest: str) -> None:
-    """Print what became of an index whose change was undone."""
+    """Print the result of an undo that restored an index."""
     if output.wants_json():
         output.print_json(asdict(restored))
         return
@@ -574,22 +604,24 @@ def _print_restored_index(restored: "memlab.compaction.IndexRestored", digest: s
     output.print_unchanged(f"stays: {line}" for line in restored.stays)
 
 
-def _undoable(store: Path, *, only_one: bool) -> str:
-    """Return the digest of the last plan that is not undone yet.
+def _digest_of_only_plan(store: Path) -> str:
+    """Return the digest of the only plan that is not undone yet.
 
-    Raise an ArchiveError if there is none, and a UsageError if `only_one` is set and there are
-    several.
+    Raise an ArchiveError if there is none, and a UsageError if there are several.
     """
     from memlab.compaction.archive_views import archive_listing
 
     listing = archive_listing(store)
     last = listing.last_undoable()
-    undoable = listing.undoable
-    if only_one and len(undoable) > 1:
-        listed = "; ".join(
-            f"{plan.digest[:12]} of {plan.archived_at:%Y-%m-%d %H:%M}" for plan in undoable[-5:]
+    if len(listing.undoable) > 1:
+        newest = [
+            f"{plan.digest[:12]} of {plan.archived_at:%Y-%m-%d %H:%M}"
+            for plan in listing.undoable[-5:]
+        ]
+        restore_latest = command("restore", store, LATEST)
+        list_plans = command("archive", store)
+        raise click.UsageError(
+            f"which plan? {'; '.join(newest)}. {restore_latest} takes the last one; "
+            f"{list_plans} lists all plans"
         )
-        latest = command("restore", store, LATEST)
-        lists = f"{command('archive', store)} lists all plans"
-        raise click.UsageError(f"which plan? {listed}. {latest} takes the last one; {lists}")
     return last.digest

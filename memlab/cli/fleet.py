@@ -13,7 +13,7 @@ import click
 
 import memlab.fleet
 from memlab.cli import options, output
-from memlab.cli.policy import SettingsCommand, faults_of, policy_option
+from memlab.cli.policy import SettingsCommand, explain_policy_errors, policy_option
 from memlab.clock import now_utc
 from memlab.files import check_writable
 from memlab.lazy import import_extra
@@ -22,11 +22,11 @@ from memlab.text import Cell, Table, TextPage, command, counted
 if TYPE_CHECKING:
     import pandas as pd
 
-Function = Callable[..., Any]
+Command = Callable[..., Any]
 Columns = Mapping[str, str | Callable[[Any], str | None]]
 """The columns of a table: by header, the field of a row, or a function from a row to its cell."""
 
-NAMES = click.argument("names", nargs=-1, required=True, metavar="NAMES...")
+names_argument = click.argument("names", nargs=-1, required=True, metavar="NAMES...")
 _RESULT_OPTIONS: Final = (
     click.option(
         "--results",
@@ -75,14 +75,14 @@ class FleetOptions:
             "--scheduler": self.scheduler,
             "--scheduler-file": self.scheduler_file,
         }
-        given_names = [name for name, value in options_by_name.items() if value is not None]
-        if len(given_names) > 1:
-            raise click.UsageError(f"{' and '.join(given_names)} exclude each other; give one")
+        given_options = [name for name, value in options_by_name.items() if value is not None]
+        if len(given_options) > 1:
+            raise click.UsageError(f"{' and '.join(given_options)} exclude each other; give one")
         if self.processes == 1:
             yield memlab.fleet.Serial()
         elif self.processes is not None:
             yield memlab.fleet.Processes(self.processes)
-        elif given_names:
+        elif given_options:
             file = self.scheduler_file
             with memlab.fleet.cluster_at(self.scheduler, scheduler_file=file) as cluster:
                 yield cluster
@@ -90,15 +90,15 @@ class FleetOptions:
             yield None
 
     def work(self, label: str, call: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
-        """Call a function of :mod:`memlab.fleet` with the runner, and a progress bar `label`."""
+        """Call a function of :mod:`memlab.fleet` with the runner, and show a progress bar."""
         with self.runner() as runner, output.bar(label) as progress:
             return call(*arguments, runner=runner, progress=progress, **settings)
 
     def results_folder(self, *subfolders: str, option: str = "--results FOLDER") -> Path | None:
         """Return the folder of results; with ``--fresh`` delete the results in it first.
 
-        `subfolders` are those that hold the results, if there are several. `option` is the option
-        that names the folder.
+        `subfolders` hold the results if the command has several kinds of them. `option` is the
+        option that names the folder.
         """
         if not self.fresh:
             return self.out
@@ -106,9 +106,11 @@ class FleetOptions:
             raise click.UsageError(f"--fresh needs {option}")
         from memlab.fleet.sweep import start_over
 
-        folders = [self.out / name for name in subfolders] or [self.out]
-        for folder in folders:
-            start_over(folder)
+        if subfolders:
+            for name in subfolders:
+                start_over(self.out / name)
+        else:
+            start_over(self.out)
         return self.out
 
     def show(
@@ -117,7 +119,7 @@ class FleetOptions:
         table: "pd.DataFrame",
         columns: Columns,
         *steps: str,
-        most: "pd.Series[int]",
+        sort_by: "pd.Series[int]",
         facts: Sequence[tuple[str, str]] = (),
         errors: "pd.Series[str] | None" = None,
         fails: bool = False,
@@ -136,8 +138,8 @@ class FleetOptions:
             Columns of the page's table.
         *steps : str
             Next steps below the page.
-        most : Series
-            The number of each store by which the page is sorted, largest first.
+        sort_by : Series
+            A number for each store, by which the page is sorted, largest first.
         facts : sequence
             Facts of the page.
         errors : Series, optional
@@ -150,12 +152,13 @@ class FleetOptions:
         elif self.as_csv:
             output.print_text(table.to_csv(index=False))
         else:
-            shown = table if errors is None else table.assign(error=errors)
-            largest_first = most.sort_values(ascending=False, kind="stable").index
-            page = self._page(title, shown.loc[largest_first], columns, facts)
-            lines_below = ["", *steps] if steps else []
-            output.print_lines(page, *lines_below)
-            table = shown
+            if errors is not None:
+                table = table.assign(error=errors)
+            largest_first = sort_by.sort_values(ascending=False, kind="stable").index
+            page = self._page(title, table.loc[largest_first], columns, facts)
+            output.print_lines(page)
+            if steps:
+                output.print_lines("", *steps)
         output.fail_if(fails or bool(table["error"].notna().any()))
 
     def _page(
@@ -165,18 +168,22 @@ class FleetOptions:
         columns: Columns,
         facts: Sequence[tuple[str, str]],
     ) -> TextPage:
-        """Return a page with the first stores of a table, and below them those with an error.
+        """Return a page with the first stores of a table, then the stores with an error.
 
         A folder that contains all stores is named once, as a fact.
         """
-        stores = table["store"].map(output.as_given)
+        stores = table["store"].map(output.shorten_paths)
         parent = common_folder(stores.tolist())
         table = table.assign(store=stores.str.removeprefix(parent))
         without_error = table[table["error"].isna()]
         with_error = table[table["error"].notna()]
         values = without_error.astype(object).where(without_error.notna(), None)
-        fields = (*columns.values(), "store")
-        rows = [tuple(_cell(row, field) for field in fields) for row in values.itertuples()]
+        fields_of_columns = (*columns.values(), "store")
+
+        def cells(store: Any) -> tuple[Cell, ...]:
+            return tuple(_cell(store, field) for field in fields_of_columns)
+
+        rows = [cells(store) for store in values.itertuples()]
         listed = Table("", (*columns, "store"), rows, whole=True)
         tables = [listed.first(self.limit, "; --limit, --csv or --json shows them")]
         if len(with_error):
@@ -197,22 +204,27 @@ def _cell(row: Any, field: str | Callable[[Any], str | None]) -> Cell:
     return int(value)
 
 
-def job_options(*, keeps: bool = True, prints: bool = True) -> Callable[[Function], Function]:
+def job_options(
+    *, saves_results: bool = True, prints_table: bool = True
+) -> Callable[[Command], Command]:
     """Return a decorator that adds the fleet options to a command, which gets them as ``job``.
 
-    `keeps` adds the options on saved results, `prints` those on the output.
+    `saves_results` adds the options on saved results, `prints_table` those on the output.
     """
     options_to_add = list(_RUNNER_OPTIONS)
-    if keeps:
+    if saves_results:
         options_to_add = [*_RESULT_OPTIONS, *options_to_add]
-    if prints:
+    if prints_table:
         options_to_add = [*options_to_add, *_OUTPUT_OPTIONS]
 
-    def add(function: Function) -> Function:
+    def add(function: Command) -> Command:
         @wraps(function)
         def with_job(**values: Any) -> Any:
-            names = [field.name for field in fields(FleetOptions) if field.name in values]
-            job = FleetOptions(**{name: values.pop(name) for name in names})
+            job_values = {}
+            for field in fields(FleetOptions):
+                if field.name in values:
+                    job_values[field.name] = values.pop(field.name)
+            job = FleetOptions(**job_values)
             return function(job=job, **values)
 
         for option in reversed(options_to_add):
@@ -228,32 +240,36 @@ def common_folder(names: Sequence[str]) -> str:
     >>> common_folder(["/srv/a/memory.db", "/srv/b/memory.db"])
     '/srv/'
     """
-    if len(names) < 2 or not all(name.startswith("/") for name in names):
+    are_absolute = all(name.startswith("/") for name in names)
+    if len(names) < 2 or not are_absolute:
         return ""
-    folder = os.path.commonpath([os.path.dirname(name) for name in names])  # noqa: PTH120 - text
+    folders = [os.path.dirname(name) for name in names]  # noqa: PTH120 - text
+    folder = os.path.commonpath(folders)
     return "" if folder == "/" else f"{folder}/"
 
 
-def _share(part: float, whole: float) -> str:
-    """Return a part in percent of the whole; a dash if the whole is 0."""
+def _percent(part: float, whole: float) -> str:
+    """Write a part in percent of the whole; a dash if the whole is 0."""
     return f"{part / whole:.1%}" if whole else "–"
 
 
-VERDICTS: Final = ("floor-exceeds-budget", "target-exceeds-budget")
+_FLOOR_EXCEEDS: Final = "floor-exceeds-budget"
+_TARGET_EXCEEDS: Final = "target-exceeds-budget"
+_FAILING_VERDICTS: Final = (_FLOOR_EXCEEDS, _TARGET_EXCEEDS)
 """Verdicts that make the exit code 1, because a person has to decide."""
 
 
-LOADED: Final[Columns] = {
+SHOW_COLUMNS: Final[Columns] = {
     "at start": "boot_memories",
     "tokens": "boot_tokens",
     "floor": "floor_tokens",
     "prunable": "prunable",
-    "share": lambda row: _share(row.prunable_tokens, row.boot_tokens),
-    "written": lambda row: row.last_at and f"{row.last_at:%Y-%m-%d}",
+    "share": lambda row: _percent(row.prunable_tokens, row.boot_tokens),
+    "written": lambda row: None if row.last_at is None else f"{row.last_at:%Y-%m-%d}",
 }
 FITS: Final = "fits (serves)"
 """Header of the column that is shown with a token budget."""
-CAPS: Final[Columns] = {
+SIZE_COLUMNS: Final[Columns] = {
     "safe": "keep_recent",
     "likely": "likely",
     FITS: lambda row: None if row.fits is None else f"{row.fits:,} ({row.fits_served:.0%})",
@@ -263,13 +279,13 @@ CAPS: Final[Columns] = {
     "tokens": "boot_now",
     "after": "boot_after",
 }
-APPLIED: Final[Columns] = {
+APPLY_COLUMNS: Final[Columns] = {
     "deleted": "deleted",
     "at start": "boot_before",
     "after": "boot_after",
     "status": "status",
 }
-MAINTAINED: Final[Columns] = {
+MAINTAIN_COLUMNS: Final[Columns] = {
     "deletes": "deleted",
     "status": "status",
     "compact": lambda row: shorten(row.compact or "", 40, placeholder=" …"),
@@ -287,7 +303,7 @@ def fleet() -> None:
 
 
 @fleet.command("show", short_help="Show what agents load from each store.")
-@NAMES
+@names_argument
 @options.number_option(
     "--backlog",
     help="Exit with 1 if a store has more prunable memories than this.",
@@ -304,29 +320,32 @@ def show_fleet(names: tuple[str, ...], backlog: int | None, job: FleetOptions) -
     folder = job.results_folder()
     table = job.work("survey", memlab.fleet.survey, members, now=now_utc(), out=folder)
     failed = int(table["error"].notna().sum())
-    title = f"{counted(len(table), 'stores')}, {f'{failed:,} left out' if failed else 'all read'}"
-    is_read = failed < len(table)
-    facts = _loaded(table, members) if is_read else []
-    over = 0 if backlog is None else int(table["prunable"].gt(backlog).sum())
-    if is_read and backlog is not None:
-        facts.append(("over the backlog", f"{over:,} of {counted(len(table), 'stores')}"))
-    steps = [f"next: {command('fleet size', *names)}    a cap for each"] if is_read else []
-    fails = over > 0 or table["unreadable"].gt(0).any()
-    job.show(title, table, LOADED, *steps, most=table["boot_tokens"], facts=facts, fails=fails)
+    stores = counted(len(table), "stores")
+    title = f"{stores}, {failed:,} left out" if failed else f"{stores}, all read"
+    over_backlog = 0 if backlog is None else int(table["prunable"].gt(backlog).sum())
+    facts: list[tuple[str, str]] = []
+    steps = []
+    if failed < len(table):
+        facts = _survey_facts(table, members)
+        if backlog is not None:
+            facts.append(("over the backlog", f"{over_backlog:,} of {stores}"))
+        steps.append(f"next: {command('fleet size', *names)}    a cap for each")
+    fails = over_backlog > 0 or table["unreadable"].gt(0).any()
+    job.show(
+        title, table, SHOW_COLUMNS, *steps, sort_by=table["boot_tokens"], facts=facts, fails=fails
+    )
 
 
-def _loaded(table: "pd.DataFrame", members: "memlab.fleet.Members") -> list[tuple[str, str]]:
+def _survey_facts(table: "pd.DataFrame", members: "memlab.fleet.Members") -> list[tuple[str, str]]:
     """Return the facts of a survey: tokens, disk space, repeated names, and other databases."""
     sums = table.sum(numeric_only=True).astype(int)
-    share = _share(sums["prunable_tokens"], sums["boot_tokens"])
+    share = _percent(sums["prunable_tokens"], sums["boot_tokens"])
+    loaded = f"{counted(sums['boot_memories'])}, {counted(sums['boot_tokens'], 'tokens')}"
     disk = f"{sums['bytes'] / 1e6:,.1f} MB"
-    if sums["free_bytes"] * 20 > sums["bytes"]:  # else a vacuum is not worth it
+    if sums["free_bytes"] > sums["bytes"] / 20:  # a vacuum is worth it
         disk += f", of which a vacuum gives back {sums['free_bytes'] / 1e6:,.1f} MB"
     facts = [
-        (
-            "loaded at start",
-            f"{counted(sums['boot_memories'])}, {counted(sums['boot_tokens'], 'tokens')}",
-        ),
+        ("loaded at start", loaded),
         ("prunable share", f"{share}, {counted(sums['prunable_tokens'], 'tokens')}"),
         ("on the disk", disk),
     ]
@@ -342,7 +361,7 @@ def _loaded(table: "pd.DataFrame", members: "memlab.fleet.Members") -> list[tupl
 
 
 @fleet.command("size", short_help="Recommend a keep_recent for each store.")
-@NAMES
+@names_argument
 @options.target_option
 @options.budget_option
 @options.until_option
@@ -373,49 +392,70 @@ def size_fleet(
         **goal,
     )
     sized = table[table["error"].isna()]
-    saved = table["boot_now"] - table["boot_after"]
-    verdicts = sized["verdict"].value_counts().items()
-    deletes = counted(int(sized["deletes"].sum()), "memories")
-    facts = []
-    if len(sized):
-        counts = ", ".join(f"{count:,} {name}" for name, count in verdicts)
-        facts = [
-            ("verdicts", counts or "none"),
-            ("the fleet says", _cohort_in_words(cohort)),
-            ("would go", f"{deletes}, {counted(int(saved.sum()), 'tokens')} at start"),
-        ]
-    safe = sized["keep_recent"].dropna()
-    caps = f"{len(safe):,} of {counted(len(table), 'stores')}"
-    columns = dict(CAPS)
-    if sized["fits"].isna().all():
-        del columns[FITS]
-    plan = command("fleet plan", *names)
-    save = "--save-plan fleet-plan.json"
-    steps = []
-    if len(safe):
-        steps.append(f"next: {plan} --keep-recent {safe.max()} {save}    the largest of these caps")
-    if token_budget is not None and sized["verdict"].eq("target-exceeds-budget").any():
-        policy = f"--policy tokens --max-tokens {token_budget}"
-        steps.append(f"next: {plan} {policy} {save}    for the budget")
-    above = int(sized["verdict"].eq(VERDICTS[0]).sum())
-    if above:
-        margin = "      " if steps else "next: "
-        remark = f"for each of {counted(above, 'stores')} that no budget can help; leave these out"
-        steps.append(f"{margin}memlab floor STORE    {remark}")
-    fails = table["verdict"].isin(VERDICTS).any()
+    safe_caps = sized["keep_recent"].dropna()
     answer = answer_of_fleet(
         stores=len(sized),
-        sized=len(safe),
+        sized=len(safe_caps),
         loaded=int(sized["boot_now"].sum()),
         left=int(sized["boot_after"].sum()),
         deleted=int(sized["deletes"].sum()),
     )
-    facts.insert(0, ("caps", caps))
-    job.show(answer, table, columns, *steps, most=saved, facts=facts, fails=fails)
+    facts = [("caps", f"{len(safe_caps):,} of {counted(len(table), 'stores')}")]
+    if len(sized):
+        facts += _size_facts(sized, cohort)
+    columns = dict(SIZE_COLUMNS)
+    if sized["fits"].isna().all():
+        del columns[FITS]
+    job.show(
+        answer,
+        table,
+        columns,
+        *_steps_after_sizing(sized, names, token_budget),
+        sort_by=table["boot_now"] - table["boot_after"],
+        facts=facts,
+        fails=table["verdict"].isin(_FAILING_VERDICTS).any(),
+    )
+
+
+def _size_facts(sized: "pd.DataFrame", cohort: "memlab.fleet.Cohort") -> list[tuple[str, str]]:
+    """Return the facts of the sized stores: verdicts, evidence, and the effect of caps."""
+    counts = sized["verdict"].value_counts().items()
+    verdicts = ", ".join(f"{count:,} {verdict}" for verdict, count in counts)
+    deletes = counted(int(sized["deletes"].sum()), "memories")
+    saved_tokens = counted(int((sized["boot_now"] - sized["boot_after"]).sum()), "tokens")
+    return [
+        ("verdicts", verdicts or "none"),
+        ("the fleet says", _cohort_in_words(cohort)),
+        ("would go", f"{deletes}, {saved_tokens} at start"),
+    ]
+
+
+def _steps_after_sizing(
+    sized: "pd.DataFrame", names: tuple[str, ...], token_budget: int | None
+) -> list[str]:
+    """Return the next steps for stores that were sized: plans for a cap, and for the budget."""
+    plan = command("fleet plan", *names)
+    save = "--save-plan fleet-plan.json"
+    safe_caps = sized["keep_recent"].dropna()
+    steps = []
+    if len(safe_caps):
+        steps.append(
+            f"next: {plan} --keep-recent {safe_caps.max()} {save}    the largest of these caps"
+        )
+    if token_budget is not None and sized["verdict"].eq(_TARGET_EXCEEDS).any():
+        policy = f"--policy tokens --max-tokens {token_budget}"
+        steps.append(f"next: {plan} {policy} {save}    for the budget")
+    too_large_floors = int(sized["verdict"].eq(_FLOOR_EXCEEDS).sum())
+    if too_large_floors:
+        margin = "      " if steps else "next: "
+        stores = counted(too_large_floors, "stores")
+        remark = f"for each of {stores} that no budget can help; leave these out"
+        steps.append(f"{margin}memlab floor STORE    {remark}")
+    return steps
 
 
 def _cohort_in_words(cohort: "memlab.fleet.Cohort") -> str:
-    """Return a sentence on the evidence that the stores of a fleet share."""
+    """Describe the evidence that the stores of a fleet share."""
     if not cohort.stores:
         return "nothing yet: too few stores have references; other projects' data is used"
     return (
@@ -425,12 +465,12 @@ def _cohort_in_words(cohort: "memlab.fleet.Cohort") -> str:
 
 
 @fleet.command("report", short_help="Write one HTML page on all stores.")
-@NAMES
+@names_argument
 @options.file_option(
     "-o", "--output", "page", default=Path("memlab-fleet.html"), help="The file to write."
 )
 @options.budget_option
-@job_options(prints=False)
+@job_options(prints_table=False)
 def report_fleet(
     names: tuple[str, ...], page: Path, token_budget: int | None, job: FleetOptions
 ) -> None:
@@ -462,12 +502,12 @@ def report_fleet(
 @fleet.command(
     "plan", cls=SettingsCommand, short_help="Show what a cap would delete from each store."
 )
-@NAMES
+@names_argument
 @policy_option()
 @options.save_plan_option
 @options.flag_option("--fresh", help="Replace FILE, and plan every store again.")
 @options.json_option
-@job_options(keeps=False, prints=False)
+@job_options(saves_results=False, prints_table=False)
 def plan_fleet(
     names: tuple[str, ...],
     policy: "memlab.Policy | None",
@@ -486,8 +526,8 @@ def plan_fleet(
     from memlab.fleet.change import saved_beside
 
     job.out = None if save_plan is None else saved_beside(save_plan)
-    job.results_folder(option="--save-plan FILE")
-    with faults_of(policy):
+    job.results_folder(option="--save-plan FILE")  # with --fresh it deletes the earlier plans
+    with explain_policy_errors(policy):
         plan = job.work("plan", memlab.fleet.plan, names, policy, now=now_utc(), save=save_plan)
     output.print_result(plan)
     output.fail_if(bool(plan.refused))
@@ -495,8 +535,8 @@ def plan_fleet(
 
 @fleet.command("apply", short_help="Apply a saved and reviewed plan.")
 @click.argument("plan_file", metavar="PLAN", type=options.FILE)
-@options.ALL
-@job_options(keeps=False)
+@options.all_option
+@job_options(saves_results=False)
 def apply_fleet(plan_file: Path, all_prunable: bool, job: FleetOptions) -> None:
     """Apply a reviewed plan of memlab fleet plan --save-plan, one store at a time.
 
@@ -523,15 +563,15 @@ def apply_fleet(plan_file: Path, all_prunable: bool, job: FleetOptions) -> None:
     refused = len(table) - len(accepted)
     title = f"{len(accepted):,} of {stores} applied, {refused:,} refused"
     steps = [f"undo one: {undo}" for undo in accepted["undo"].head(1)]
-    job.show(title, table, APPLIED, *steps, most=table["deleted"], facts=facts)
+    job.show(title, table, APPLY_COLUMNS, *steps, sort_by=table["deleted"], facts=facts)
 
 
 @fleet.command(
     "maintain", short_help="Compact, drop and vacuum each store as its memlab.toml says."
 )
-@NAMES
+@names_argument
 @options.flag_option("--apply", "do_it", help="Do it. Without it, only show.")
-@options.YES
+@options.yes_option
 @job_options()
 def maintain_fleet(names: tuple[str, ...], do_it: bool, yes: bool, job: FleetOptions) -> None:
     """Run the steps that memlab.toml beside each store sets; suitable for cron.
@@ -547,16 +587,16 @@ def maintain_fleet(names: tuple[str, ...], do_it: bool, yes: bool, job: FleetOpt
     results = ", ".join(f"{count:,} {name}" for name, count in counts) or "none"
     title = f"maintenance of {counted(len(table), 'stores')}: {results}"
     steps = [] if do_it else ["nothing was changed; add --apply to do it"]
-    errors = table["error"].mask(failed, table["failed"])
+    errors = table["error"].mask(failed, table["failed"])  # the step that failed, with its reason
     has_no_settings = table["error"].str.startswith("no settings for").fillna(value=False)
     if has_no_settings.any():
         steps.append("next: memlab size STORE --save    saves a cap for one that has none")
     job.show(
         title,
         table,
-        MAINTAINED,
+        MAINTAIN_COLUMNS,
         *steps,
-        most=table["deleted"],
+        sort_by=table["deleted"],
         errors=errors.mask(has_no_settings, "no settings for it"),
         fails=failed.any(),
     )

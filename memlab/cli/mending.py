@@ -1,4 +1,4 @@
-"""The command ``index``, which plans the mend of an index and carries it out."""
+"""The command ``index``, which plans changes that mend an index, and applies them."""
 
 from pathlib import Path
 
@@ -57,6 +57,7 @@ def index(
     elif output.wants_json():
         output.print_text(plan.to_json())
     else:
-        nothing = f"{plan.index} needs no change"
-        after = plans.after_planning(plan, save_plan, nothing=nothing, name=str(store))
+        after = plans.after_planning(
+            plan, save_plan, reason_if_empty=f"{plan.index} needs no change", name=str(store)
+        )
         output.print_lines(plan.sheet(str(store)), "", *after)

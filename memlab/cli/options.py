@@ -12,17 +12,17 @@ import click
 from click.shell_completion import CompletionItem
 
 from memlab.arguments import number_of, share
-from memlab.cli.output import JSON
+from memlab.cli.output import JSON_KEY
 from memlab.evidence.defaults import DEFAULT_TARGET
 from memlab.views.bundled import store_path
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-LISTED_ROWS: Final = 20
+DEFAULT_ROWS: Final = 20
 """Default number of memories in a table."""
-WIDTH: Final = 80
+DEFAULT_WIDTH: Final = 80
 """Width in columns of a table of memories if the output is no terminal."""
-_BY_SETTINGS: Final = "from memlab.toml"
+_FROM_SETTINGS: Final = "from memlab.toml"
 
 
 class Store(click.Path):
@@ -41,8 +41,8 @@ class Store(click.Path):
             return open_source(value)
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         text = str(path)
-        sqlite_reads_it = text == ":memory:" or text.startswith("file:")
-        if sqlite_reads_it and path.exists():
+        is_sqlite_name = text == ":memory:" or text.startswith("file:")
+        if is_sqlite_name and path.exists():
             return path.absolute()  # the name of a file, which SQLite would interpret
         if ":" in text and str(value).startswith((".", os.sep)):
             return path.absolute()  # a path with a colon, not a scheme and a path
@@ -55,21 +55,20 @@ FILE: Final = click.Path(path_type=Path, dir_okay=False)
 """A file that a command writes or reads."""
 
 
-def digests_beginning(
+def complete_digest(
     ctx: click.Context, _: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Return shell completions of a digest, from the archive of the typed store, newest first.
+    """Complete a digest in the shell with the plans in the typed store's archive, newest first.
 
-    For ``memlab apply`` they are only the plans that were interrupted.
+    For ``memlab apply`` only interrupted plans are offered.
     """
     from memlab.sources.archived import open_archived
     from memlab.sources.base import Source
 
+    store = _typed_store(ctx)
+    if store is None:
+        return []
     try:
-        # after an option without its value the store is among the context's args
-        typed = [ctx.params.get("store"), ctx.params.get("place"), *ctx.args]
-        # without a typed store this raises StopIteration, and nothing is offered
-        store: Any = next(filter(None, typed))
         if not isinstance(store, Source):
             store = Path(store).expanduser()
         with warnings.catch_warnings(action="ignore"):
@@ -85,6 +84,15 @@ def digests_beginning(
             moment = f"{entry.archived_at:%Y-%m-%d %H:%M}"
             items.append(CompletionItem(entry.digest[:12], help=moment))
     return items
+
+
+def _typed_store(ctx: click.Context) -> Any:
+    """Return the store that an incomplete command line names; None without one."""
+    # after an option without its value the store is among the context's args
+    for typed in (ctx.params.get("store"), ctx.params.get("place"), *ctx.args):
+        if typed:
+            return typed
+    return None
 
 
 class Share(click.ParamType[float]):
@@ -109,10 +117,10 @@ class Share(click.ParamType[float]):
 
 
 class Number(click.IntRange):
-    """A parameter that is a whole number of at least `least`; help calls it N."""
+    """A parameter that is a whole number of at least `minimum`; help calls it N."""
 
-    def __init__(self, least: int = 0) -> None:
-        super().__init__(min=least)
+    def __init__(self, minimum: int = 0) -> None:
+        super().__init__(min=minimum)
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002
         """Return the placeholder in help."""
@@ -126,21 +134,28 @@ flag_option: Final = partial(click.option, is_flag=True)
 file_option: Final = partial(click.option, type=FILE)
 number_option: Final = partial(click.option, type=NUMBER)
 path_option: Final = partial(click.option, type=PATH)
-digest_option: Final = partial(click.option, shell_complete=digests_beginning)
+digest_option: Final = partial(click.option, shell_complete=complete_digest)
 digest_argument: Final = partial(
-    click.argument, "digest", required=False, shell_complete=digests_beginning
+    click.argument, "digest", required=False, shell_complete=complete_digest
 )
 
-YES = flag_option("--yes", help="Allow an archive_for of less than a day.")
-ALL = flag_option(
+yes_option = flag_option("--yes", help="Allow an archive_for of less than a day.")
+all_option = flag_option(
     "--all",
     "all_prunable",
     help="Allow a plan that keeps no prunable memory. A cap of 0 needs no --all.",
 )
+
+
+def _remember_json(ctx: click.Context, _: click.Parameter, is_given: bool) -> None:
+    """Store in the context whether ``--json`` was given, for :func:`output.wants_json`."""
+    ctx.meta[JSON_KEY] = is_given
+
+
 json_option = flag_option(
     "--json",
     expose_value=False,
-    callback=lambda ctx, _, given: ctx.meta.update({JSON: given}),
+    callback=_remember_json,
     help="Print JSON for a script.",
 )
 backlog_option = number_option(
@@ -151,21 +166,21 @@ save_plan_option = file_option("--save-plan", help="Write the plan to a new file
 log_option = path_option(
     "--log",
     metavar="FILE",
-    help=f"An access log: CSV or JSON lines with memory_id and at.  [default: {_BY_SETTINGS}]",
+    help=f"An access log: CSV or JSON lines with memory_id and at.  [default: {_FROM_SETTINGS}]",
 )
 target_option = click.option(
     "--target",
     type=SHARE,
     help="The share of later references that should find their memory.  [default: "
-    f"{_BY_SETTINGS}, else {DEFAULT_TARGET}]",
+    f"{_FROM_SETTINGS}, else {DEFAULT_TARGET}]",
 )
 budget_option = number_option(
     "--token-budget",
-    help=f"Tokens that the memories loaded at start may take.  [default: {_BY_SETTINGS}]",
+    help=f"Tokens that the memories loaded at start may take.  [default: {_FROM_SETTINGS}]",
 )
-_CAP = number_option(
+keep_recent_option = number_option(
     "--keep-recent",
-    help=f"The keep_recent to look at.  [default: {_BY_SETTINGS}, else the recommended one]",
+    help=f"The keep_recent to look at.  [default: {_FROM_SETTINGS}, else the recommended one]",
 )
 
 
@@ -185,13 +200,13 @@ def sizing_options(command: Command) -> Command:
 
 def question_options(command: Command) -> Command:
     """Add the sizing options and ``--keep-recent`` to a command."""
-    return _CAP(sizing_options(command))
+    return keep_recent_option(sizing_options(command))
 
 
-def store_and_moment(store: Path | None) -> tuple[Path, datetime | None]:
-    """Return a store and the current time to use, None for the clock's.
+def store_and_now(store: Path | None) -> tuple[Path, datetime | None]:
+    """Return the store to examine, and the time to use as now; None stands for the clock's time.
 
-    Without a store they are the bundled two years, and the time of its last memory.
+    If `store` is None, return the bundled store of two years and the time of its last memory.
     """
     if store is not None:
         return store, None

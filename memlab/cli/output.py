@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 
     from memlab.sources.base import Source
 
-JSON: Final = "memlab.json"
+JSON_KEY: Final = "memlab.json"
 """Key in click's ``Context.meta`` that is true if ``--json`` was given."""
-ARGUMENTS: Final = "memlab.arguments"
-"""Key in click's ``Context.meta`` of the words of the command line."""
-NARROWEST: Final = 60
+ARGUMENTS_KEY: Final = "memlab.arguments"
+"""Key in click's ``Context.meta`` of the arguments of the command line."""
+MIN_WIDTH: Final = 60
 """Smallest layout width in columns; a narrower terminal wraps the lines itself."""
-PATIENCE: Final = 1.0
+PROGRESS_DELAY: Final = 1.0
 """Seconds before the progress line appears."""
-EVERY: Final = 0.5
+PROGRESS_INTERVAL: Final = 0.5
 """Seconds between updates of the progress line."""
 
-_NEEDS_FOLDER: Final = re.compile(r"-|[^\s/]*:[^\s]")
-"""A relative path that would be read as an option, or as a scheme and a path."""
+_LOOKS_LIKE_OPTION_OR_URL: Final = re.compile(r"-|[^\s/]*:[^\s]")
+"""A relative path that would be parsed as an option, or as a scheme and a path."""
 _COLOURS: Final = {">": "green", "~": "yellow", "WARN": "yellow", "FAIL": "red"}
 """Colours of rows by their first mark, as in charts; yellow is not bold, to be legible on white."""
 _MARK: Final = re.compile(r" *([>~](?= \d)|(?:WARN|FAIL)\b)")
@@ -56,8 +56,8 @@ _COMMAND: Final = re.compile(r"( *(?:(?:next|undo): )?|  undo +)(memlab .*?)((?:
 
 
 def wants_json() -> bool:
-    """Return whether ``--json`` was given."""
-    return bool(click.get_current_context().meta.get(JSON))
+    """Return True if ``--json`` was given."""
+    return bool(click.get_current_context().meta.get(JSON_KEY))
 
 
 def print_json(value: Any) -> None:
@@ -82,16 +82,16 @@ def print_records(table: "pd.DataFrame") -> None:
 def print_lines(*parts: str | TextPage | DisplayMixin) -> None:
     """Print lines and pages, which may contain text from a store.
 
-    Paths are printed as :func:`as_given` returns them, except in the cells of tables.
+    Paths are shortened by :func:`shorten_paths`, except in the cells of tables.
     """
     clear_progress()
     width = terminal_width()
     for part in parts:
         if isinstance(part, str):
-            _print_line(as_given(part), width)
+            _print_line(shorten_paths(part), width)
         else:
             page = part.sheet() if isinstance(part, DisplayMixin) else part
-            text = as_text(_with_paths_as_given(page), width)
+            text = as_text(_page_with_short_paths(page), width)
             click.echo(text if width is None else _styled(text))
 
 
@@ -111,23 +111,24 @@ def _print_line(line: str, width: int | None) -> None:
     click.echo(text)
 
 
-def as_given(text: str) -> str:
-    """Return a text with paths below the working folder relative to it, as a person types them.
+def shorten_paths(text: str) -> str:
+    """Make absolute paths in a text relative to the working folder, as a person types them.
 
     Stores and results hold absolute paths, because a plan or an archive is opened from other
     folders too. The packages that build messages and pages do not know the command line, so the
-    paths are replaced in the finished text. Only text for a person is changed, and not JSON, CSV,
-    saved files and the cells of tables with text of memories. A relative path is valid in the
-    working folder, where the printed commands are typed next.
+    paths are replaced in the finished text. JSON, CSV, saved files and the cells of tables with
+    text of memories keep their paths. A relative path is valid in the working folder, where the
+    printed commands are typed next.
 
     Paths in a folder that the command line names in absolute form are unchanged.
     """
     context = click.get_current_context(silent=True)
-    arguments = () if context is None else context.meta.get(ARGUMENTS, ())
+    arguments = () if context is None else context.meta.get(ARGUMENTS_KEY, ())
     folder = str(Path.cwd())
     if not arguments or folder == os.sep:
         return text
-    absolute_parents = [str(Path(word).parent) for word in arguments if Path(word).is_absolute()]
+    given_paths = map(Path, arguments)
+    absolute_parents = [str(path.parent) for path in given_paths if path.is_absolute()]
 
     def relative(match: re.Match[str]) -> str:
         """Return the text that replaces the working folder at the beginning of a path."""
@@ -136,66 +137,79 @@ def as_given(text: str) -> str:
         if not match[0].endswith("/"):
             return "."
         # a name that looks like a scheme or an option needs its folder
-        return "./" if _NEEDS_FOLDER.match(text, match.end()) else ""
+        return "./" if _LOOKS_LIKE_OPTION_OR_URL.match(text, match.end()) else ""
 
     return re.sub(rf"(?<![\w./-]){re.escape(folder)}(?:/|(?![\w./-]))", relative, text)
 
 
-def _with_paths_as_given(page: TextPage) -> TextPage:
-    """Return a page with paths as they were given; cells only in tables of paths."""
+def _page_with_short_paths(page: TextPage) -> TextPage:
+    """Return a page with shortened paths; cells are changed only in tables of paths."""
     return TextPage(
-        as_given(page.title),
-        [(as_given(name), as_given(value)) for name, value in page.facts],
+        shorten_paths(page.title),
+        [(shorten_paths(name), shorten_paths(value)) for name, value in page.facts],
         [
             table._replace(
-                heading=as_given(table.heading),
-                remark=as_given(table.remark),
-                rows=_rows_as_given(table),
+                heading=shorten_paths(table.heading),
+                remark=shorten_paths(table.remark),
+                rows=_rows_with_short_paths(table),
             )
             for table in page.tables
         ],
     )
 
 
-def _rows_as_given(table: Table) -> Sequence[tuple[Cell, ...]]:
-    """Return the rows of a table; in a table of paths, with the paths as they were given."""
+def _rows_with_short_paths(table: Table) -> Sequence[tuple[Cell, ...]]:
+    """Return the rows of a table; shorten the paths in them if it is a table of paths."""
     if not table.has_paths:
         return table.rows
-    return [
-        tuple(as_given(cell) if isinstance(cell, str) else cell for cell in row)
-        for row in table.rows
-    ]
+    return [tuple(map(_shorten_cell, row)) for row in table.rows]
+
+
+def _shorten_cell(cell: Cell) -> Cell:
+    """Return a cell with shortened paths if it is text."""
+    return shorten_paths(cell) if isinstance(cell, str) else cell
 
 
 def _styled(page: str, *, is_page: bool = True) -> str:
-    """Return a page with colour, unless colour is off.
+    """Return a page with a bold title, and with colour unless colour is off.
 
-    The title is bold. Marked rows, warnings, alerts, deletions and commands are in colour; the
-    further lines of a warning or an alert keep its colour.
+    Marked rows, warnings, alerts, deletions and commands are in colour. The further lines of a
+    warning or an alert have its colour. Lines that are no page have no title.
     """
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return page
-    lines = page.split("\n")
+    styled_lines = []
     is_title = is_page
-    continued = ("", "")
-    for number, line in enumerate(lines):
+    continuation_indent = ""
+    colour = ""
+    for line in page.split("\n"):
         if line[:1] in {"", " "}:
             is_title = False
-        indent, colour = continued
-        if not (indent and line.startswith(indent)):
-            continued = ("", "")
+        continues_last_line = continuation_indent and line.startswith(continuation_indent)
+        if not continues_last_line:
             colour = _colour_of(line)
-            start = _CHECK.match(line) or _ALERT.match(line)
-            if start:
-                continued = (" " * len(start[0]), colour)
-        command = _COMMAND.fullmatch(line)
-        if command:
-            before, command_text, remark = command.groups()
-            lines[number] = f"{before}{click.style(command_text, fg='cyan')}{remark}"
-        elif colour or is_title:
-            is_bold = is_title or colour in {"green", "red"}
-            lines[number] = click.style(line, fg=colour or None, bold=is_bold or None)
-    return "\n".join(lines)
+            continuation_indent = _continuation_indent(line)
+        styled_lines.append(_styled_line(line, colour, is_title=is_title))
+    return "\n".join(styled_lines)
+
+
+def _continuation_indent(line: str) -> str:
+    """Return the indentation of further lines of a warning or an alert; empty for other lines."""
+    start = _CHECK.match(line) or _ALERT.match(line)
+    return " " * len(start[0]) if start else ""
+
+
+def _styled_line(line: str, colour: str, *, is_title: bool) -> str:
+    """Return a line in a colour and, as a title, in bold; of a command only the command itself."""
+    command = _COMMAND.fullmatch(line)
+    if command:
+        before, command_text, remark = command.groups()
+        return f"{before}{click.style(command_text, fg='cyan')}{remark}"
+    if not colour and not is_title:
+        return line
+    is_bold = is_title or colour in {"green", "red"}
+    # click writes a code for False, and none for None
+    return click.style(line, fg=colour or None, bold=True if is_bold else None)
 
 
 def _colour_of(line: str) -> str:
@@ -228,19 +242,21 @@ def print_result(result: Any, *lines: str, is_example: bool = False, **fields: A
     lines and the next steps by a hint to name a store.
     """
     if wants_json():
-        print_json(fields | result.to_dict() if fields else result)
+        print_json({**fields, **result.to_dict()} if fields else result)
         return
-    below = [*lines, *result.next_steps()]
     if is_example:
         name = click.get_current_context().info_name
         below = [f"this is the bundled example; next: memlab {name} STORE with a store of yours"]
+    else:
+        below = [*lines, *result.next_steps()]
     if below:
-        below = ["", *below]
-    print_lines(result, *below)
+        print_lines(result, "", *below)
+    else:
+        print_lines(result)
 
 
 def fail_if(is_finding: bool) -> None:
-    """End the command with exit code 1 if there is a finding."""
+    """End the command with exit code 1 if it found something that fails a check."""
     if is_finding:
         click.get_current_context().exit(1)
 
@@ -249,43 +265,44 @@ def terminal_width() -> int | None:
     """Return the width in columns of the terminal on stdout; None if stdout is no terminal."""
     if not sys.stdout.isatty():
         return None
-    return max(NARROWEST, shutil.get_terminal_size().columns)
+    return max(MIN_WIDTH, shutil.get_terminal_size().columns)
 
 
-class Working(Thread):
-    """A thread that writes a progress line to stderr, after the first second."""
+class ProgressLine(Thread):
+    """A thread that writes a progress line to stderr, and begins after `PROGRESS_DELAY`."""
 
-    def __init__(self, doing: str) -> None:
+    def __init__(self, text: str) -> None:
         super().__init__(daemon=True)
-        self.doing = doing
+        self.text = text
         self.done = Event()
 
     def run(self) -> None:
         """Update the line until the work is done, then clear it."""
         began = time.monotonic()
         width = 0
-        wait = PATIENCE
+        wait = PROGRESS_DELAY
         while not self.done.wait(wait):
-            line = f"{self.doing} … {time.monotonic() - began:.0f} s"
+            line = f"{self.text} … {time.monotonic() - began:.0f} s"
             sys.stderr.write(f"\r{line:<{width}}")
             sys.stderr.flush()
             width = max(width, len(line))
-            wait = EVERY
+            wait = PROGRESS_INTERVAL
         if width:
             sys.stderr.write(f"\r{'':<{width}}\r")
         sys.stderr.flush()
 
 
-_running: list[Working] = []
+_running: list[ProgressLine] = []
 """The running progress thread, if there is one."""
 
 
 @contextmanager
-def progress(doing: str) -> Iterator[None]:
+def progress(text: str) -> Iterator[None]:
     """Show a progress line while the block runs, if stderr is a terminal."""
     if sys.stderr.isatty():
-        _running.append(Working(doing))
-        _running[-1].start()
+        thread = ProgressLine(text)
+        _running.append(thread)
+        thread.start()
     try:
         yield
     finally:
@@ -295,7 +312,7 @@ def progress(doing: str) -> Iterator[None]:
 def show_progress(text: str) -> None:
     """Change the text of the progress line."""
     for thread in _running:
-        thread.doing = text
+        thread.text = text
 
 
 def progress_callback(text: str) -> Callable[[str], None]:
@@ -325,8 +342,8 @@ def bar(
     clear_progress()
     with tqdm(desc=label, unit=unit, unit_scale=scale, leave=False, disable=None) as tqdm_bar:
 
-        def progress(done: int, total: int) -> None:
+        def update(done: int, total: int) -> None:
             tqdm_bar.total = total
             tqdm_bar.update(done - tqdm_bar.n)
 
-        yield progress
+        yield update

@@ -15,12 +15,12 @@ from memlab.lazy import missing_extra
 from memlab.views.bundled import store_path
 from memlab.views.drawing import CHARTS, draw
 
-_CHARTS: Final = "\b\nNAME is one of\n" + "\n".join(
+_LIST_OF_CHARTS: Final = "\b\nNAME is one of\n" + "\n".join(
     f"  {name:<15} {drawing.shows}" for name, drawing in CHARTS.items()
 )
 
 
-@click.command(short_help="Write one HTML file with charts, or one chart.", epilog=_CHARTS)
+@click.command(short_help="Write one HTML file with charts, or one chart.", epilog=_LIST_OF_CHARTS)
 @click.argument("store", type=options.STORE, required=False)
 @options.file_option(
     "-o", "--output", "file", help="The file to write.  [default: memlab-report.html, or NAME.svg]"
@@ -49,30 +49,39 @@ def report(
 
     The store is only read. Without STORE, the report is on the bundled store of two years.
     """
-    file = file or Path(f"{name}.svg" if name else "memlab-report.html")
-    if name and file.suffix not in {".svg", ".png"}:
-        raise click.UsageError(f"{file.name} must end in .svg or .png")
-    if not name and file.suffix != ".html":
+    if name:
+        if record:
+            raise click.UsageError("--record goes with the report: leave out --chart")
+        _write_chart(name, store, file or Path(f"{name}.svg"), goal, narrow=narrow)
+        return
+    file = file or Path("memlab-report.html")
+    if file.suffix != ".html":
         raise click.UsageError(f"{file.name} must end in .html; --chart NAME writes a picture")
-    if narrow and not name:
+    if narrow:
         raise click.UsageError("--narrow needs --chart NAME")
-    if record and name:
-        raise click.UsageError("--record goes with the report: leave out --chart")
-    path, now = options.store_and_moment(store)
+    path, now = options.store_and_now(store)
     on_step = output.progress_callback("drawing")
     output.show_progress("reading the store and sizing it")
-    if name:
-        from memlab.charts.figure import NARROW
-        from memlab.sources.opening import open_source
-
-        check_writable(file)
-        chart = draw(name, memlab.views.examine(path, now=now, **goal))
-        picture = chart.at(width=NARROW) if narrow else chart
-        output.write_picture(picture, file, open_source(path))
-        output.print_lines(f"chart: {file}", f"  {chart.title}")
-        return
     written = memlab.report(path, file, record=record, now=now, progress=on_step, **goal)
     output.print_result(written, is_example=store is None)
+
+
+def _write_chart(
+    name: str, store: Path | None, file: Path, goal: dict[str, Any], *, narrow: bool
+) -> None:
+    """Write one chart of a store to an SVG or PNG file, and print its title."""
+    from memlab.charts.figure import NARROW
+    from memlab.sources.opening import open_source
+
+    if file.suffix not in {".svg", ".png"}:
+        raise click.UsageError(f"{file.name} must end in .svg or .png")
+    path, now = options.store_and_now(store)
+    output.show_progress("reading the store and sizing it")
+    check_writable(file)
+    chart = draw(name, memlab.views.examine(path, now=now, **goal))
+    picture = chart.at(width=NARROW) if narrow else chart
+    output.write_picture(picture, file, open_source(path))
+    output.print_lines(f"chart: {file}", f"  {chart.title}")
 
 
 @click.command(short_help="Open the notebooks in JupyterLab.")
@@ -128,7 +137,10 @@ def lab(
         server.append(f"--port={port}")
     output.clear_progress()
     # JupyterLab does not ask whether to fetch news. Folders of the user's own take precedence.
-    folders = [os.environ.get("JUPYTER_CONFIG_PATH", ""), str(JUPYTER_SETTINGS)]
-    environment = os.environ | {"JUPYTER_CONFIG_PATH": os.pathsep.join(filter(None, folders))}
-    # The server hears Ctrl-C itself, and asks before it stops.
+    config_path = str(JUPYTER_SETTINGS)
+    user_config_path = os.environ.get("JUPYTER_CONFIG_PATH")
+    if user_config_path:
+        config_path = f"{user_config_path}{os.pathsep}{config_path}"
+    environment = {**os.environ, "JUPYTER_CONFIG_PATH": config_path}
+    # The server replaces this process, so it receives Ctrl-C itself, and asks before it stops.
     os.execve(server[0], server, environment)  # noqa: S606 - this Python, with fixed arguments

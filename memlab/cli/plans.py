@@ -1,4 +1,4 @@
-"""Saving a plan, applying it, and printing what comes next, for all commands that make one."""
+"""Functions of all commands that make a plan: save it, apply it, and print the next steps."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,11 +21,11 @@ AnyReceipt: TypeAlias = "memlab.Receipt | memlab.IndexReceipt"
 
 
 def save_plan(plan: AnyPlan, file: Path | None, source: "Source") -> None:
-    """Write a plan to a new file for review, if one is named."""
-    if file is not None:
-        write_whole(
-            file, plan.to_json(), limit=limit_like(source.permissions_template), replace=False
-        )
+    """Write a plan to a new file for review; do nothing if `file` is None."""
+    if file is None:
+        return
+    limit = limit_like(source.permissions_template)
+    write_whole(file, plan.to_json(), limit=limit, replace=False)
 
 
 def apply_plan(plan: AnyPlan, store: Path | str, *, all_prunable: bool) -> AnyReceipt:
@@ -51,9 +51,9 @@ def apply_and_print(
     name: str = "",
     page: "TextPage | None" = None,
 ) -> None:
-    """Apply a plan, and print the notes, the plan and its receipt with the store's `name`.
+    """Apply a plan, and print the notes, the plan and its receipt.
 
-    The plan is printed as `page` if that is given.
+    `name` is the store as a person named it. `page` replaces the plan's own page.
     """
     receipt = apply_plan(plan, plan.store, all_prunable=all_prunable)
     if output.wants_json():
@@ -63,7 +63,7 @@ def apply_and_print(
 
 
 def _receipt_for(receipt: AnyReceipt, name: str) -> AnyReceipt:
-    """Return a receipt to print, with the store and its archive as a person named the store."""
+    """Return a receipt that names the store and its archive as a person named the store."""
     if not name or "://" in name:
         return receipt
     archive = receipt.archive
@@ -72,7 +72,9 @@ def _receipt_for(receipt: AnyReceipt, name: str) -> AnyReceipt:
     return replace(receipt, store=name, archive=archive)
 
 
-def after_planning(plan: AnyPlan, file: Path | None, *, nothing: str, name: str) -> list[str]:
+def after_planning(
+    plan: AnyPlan, file: Path | None, *, reason_if_empty: str, name: str
+) -> list[str]:
     """Return the lines on how to apply a plan and how to undo it.
 
     Parameters
@@ -81,14 +83,14 @@ def after_planning(plan: AnyPlan, file: Path | None, *, nothing: str, name: str)
         The plan.
     file : Path or None
         The file that it was saved in.
-    nothing : str
-        Why nothing is to do, for an empty plan.
+    reason_if_empty : str
+        Why there is nothing to do, which is printed for an empty plan.
     name : str
         The store, as a person named it.
     """
     if plan.is_empty:
         saved = f"; the plan is in {file}" if file else ""
-        return [f"nothing to do: {nothing}{saved}"]
+        return [f"nothing to do: {reason_if_empty}{saved}"]
     participle = participle_of(plan)
     if file is not None:
         return [
@@ -103,6 +105,6 @@ def after_planning(plan: AnyPlan, file: Path | None, *, nothing: str, name: str)
 
 
 def participle_of(plan: AnyPlan) -> str:
-    """Return "deleted" or "changed": the change that a plan makes, as a participle."""
+    """Return the participle of what a plan does: "deleted" or "changed"."""
     deletes = isinstance(plan, memlab.Plan) and not plan.links and not plan.merges
     return "deleted" if deletes else "changed"

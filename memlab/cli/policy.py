@@ -16,25 +16,25 @@ if TYPE_CHECKING:
     from memlab.policies.typed import Setting
 
 
-_SETTING: Final = "setting_"
+_SETTING_PREFIX: Final = "setting_"
 """Beginning of the parameter names of policies' settings."""
 _POLICY_PARAMETERS: Final = {"policy_name", "policy_names", "assignments", "count", "age", "tokens"}
 """Names of the other parameters that choose a policy or its size."""
 
 
 class PolicyCommand(click.Command):
-    """A command whose help ends with the origin of each policy.
+    """A command with options that choose policies; its help lists all policies.
 
     The policies are loaded when the help is shown. Options that choose a policy or set one of its
     settings are in a section of their own.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words; say how to give a setting that is no option of this command."""
+        """Parse the arguments; for a setting that is no option here, explain how to give it."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            name = _setting_with(error.option_name)
+            name = _find_setting(error.option_name)
             if name is None:
                 raise
             raise click.UsageError(
@@ -52,7 +52,7 @@ class PolicyCommand(click.Command):
             if record is None or isinstance(parameter, click.Argument):
                 continue
             name = parameter.name or ""
-            is_of_policies = name in _POLICY_PARAMETERS or name.startswith(_SETTING)
+            is_of_policies = name in _POLICY_PARAMETERS or name.startswith(_SETTING_PREFIX)
             if is_of_policies:
                 policy_options.append(record)
             else:
@@ -73,12 +73,14 @@ class PolicyCommand(click.Command):
                 rows.append((plugin, f"of the installed package {package}"))
         with formatter.section("Policies"):
             formatter.write_dl(rows)
-        named_policies = ctx.params.get("policy_names") or (ctx.params.get("policy_name"),)
+        named_policies = [*ctx.params.get("policy_names", ())]
+        if ctx.params.get("policy_name"):
+            named_policies.append(ctx.params["policy_name"])
         for name in named_policies:
-            if name and name not in built_in:
+            if name not in built_in:
                 entry = memlab.policies.policy_named(name)
                 with formatter.section(f"Settings of {name} ({entry.origin})"):
-                    formatter.write_dl([_described(setting) for setting in entry.settings.values()])
+                    formatter.write_dl([_help_row(setting) for setting in entry.settings.values()])
 
 
 class SettingsCommand(PolicyCommand):
@@ -86,7 +88,7 @@ class SettingsCommand(PolicyCommand):
 
     @property
     def _settings(self) -> list[click.Parameter]:
-        """The options of all settings."""
+        """One option for each setting of memlab's policies; policies may share an option."""
         settings_by_option: dict[str, list[tuple[str, Setting]]] = {}
         for policy, entry in memlab.policies.NAMED.items():
             for setting in entry.settings.values():
@@ -95,8 +97,8 @@ class SettingsCommand(PolicyCommand):
         options: list[click.Parameter] = []
         for option, settings in settings_by_option.items():
             _, first = settings[0]
-            names = [option, _parameter_of(option)]
-            options.append(click.Option(names, metavar=first.metavar, help=_help_of(settings)))
+            names = [option, _parameter_name(option)]
+            options.append(click.Option(names, metavar=first.metavar, help=_option_help(settings)))
         return options
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -114,43 +116,48 @@ class SettingsCommand(PolicyCommand):
             name = ctx.params.pop("policy_name")
             assignments = ctx.params.pop("assignments")
             entry = memlab.policies.policy_named(name or "recent")
-            typed = {}
+            texts = {}
             for option in self._settings:
                 text = ctx.params.pop(option.name or "", None)
                 if text is not None:
-                    typed[_setting_of(entry, option.opts[0])] = text
+                    texts[_setting_name(entry, option.opts[0])] = text
             for assignment in assignments:
-                setting, value = split_setting(assignment)
-                typed[setting] = value
-            if name == "ttl" and "ttl" not in typed:
+                setting, value = parse_assignment(assignment)
+                texts[setting] = value
+            if name == "ttl" and "ttl" not in texts:
                 raise click.UsageError(
                     "the policy 'ttl' needs --ttl, such as 30d; 0d deletes only memories whose "
                     "own expiry has passed"
                 )
-            ctx.params["policy"] = None
-            if name or typed:
-                ctx.params["policy"] = policy_from(entry, typed)
+            policy = None
+            if name or texts:
+                policy = parse_policy(entry, texts)
+            ctx.params["policy"] = policy
         return super().invoke(ctx)
 
 
-def _parameter_of(option: str) -> str:
-    """Return the parameter name of an option of policies."""
-    return f"{_SETTING}{option.removeprefix('--').replace('-', '_')}"
+def _parameter_name(option: str) -> str:
+    """Return the name of the parameter of a setting's option."""
+    return f"{_SETTING_PREFIX}{option.removeprefix('--').replace('-', '_')}"
 
 
-def _setting_of(entry: "PolicyEntry", option: str) -> str:
-    """Return the name of the setting with this option, of a policy or else of another one."""
+def _setting_name(entry: "PolicyEntry", option: str) -> str:
+    """Return the name of a policy's setting with this option.
+
+    If the policy has none, return the name in another policy: parsing the settings then fails with
+    a message that names it.
+    """
     for name, setting in entry.settings.items():
         if setting.option == option:
             return name
-    of_another = _setting_with(option)
-    if of_another is None:
+    name_in_another_policy = _find_setting(option)
+    if name_in_another_policy is None:
         raise LookupError(f"no policy has a setting with the option {option}")
-    return of_another
+    return name_in_another_policy
 
 
-def _setting_with(option: str) -> str | None:
-    """Return the name of the first setting with this option in any policy; None without one."""
+def _find_setting(option: str) -> str | None:
+    """Return the name of the first setting of any policy with this option; None without one."""
     for policy in memlab.policies.NAMED.values():
         for name, setting in policy.settings.items():
             if setting.option == option:
@@ -176,7 +183,7 @@ def policy_option(
         metavar="NAME",
         multiple=multiple,
         is_eager=True,  # so that a --help after it can list the policy's settings
-        shell_complete=_names_beginning,
+        shell_complete=_complete_policy_name,
         help=text,
     )
     setting = click.option(
@@ -189,16 +196,16 @@ def policy_option(
     return lambda command: policy(setting(command))
 
 
-def _names_beginning(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    """Return shell completions of a policy's name."""
+def _complete_policy_name(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the name of a policy in the shell."""
     from memlab.policies.plugins import plugin_names
 
     names = [*memlab.policies.NAMED, *plugin_names()]
     return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
 
 
-def policy_from(entry: "PolicyEntry", texts: Mapping[str, str]) -> "memlab.Policy":
-    """Return a policy with settings parsed from text; raise a UsageError for a bad value."""
+def parse_policy(entry: "PolicyEntry", texts: Mapping[str, str]) -> "memlab.Policy":
+    """Return a policy with settings parsed from text; raise a UsageError for an invalid one."""
     from memlab.policies.named import policy_of
 
     try:
@@ -206,33 +213,41 @@ def policy_from(entry: "PolicyEntry", texts: Mapping[str, str]) -> "memlab.Polic
     except PolicyError:
         raise
     except (ValueError, TypeError) as error:
-        name, _, explanation = str(error).partition("=")
         message = str(error)
-        if ":" not in entry.name and name in entry.settings:
+        # the error begins with the setting in Python, such as "max_tokens=…"
+        name, _, explanation = message.partition("=")
+        is_built_in = ":" not in entry.name
+        if is_built_in and name in entry.settings:
             message = f"{entry.settings[name].option} {explanation}"
         raise click.UsageError(message) from error
 
 
 def policies_to_compare(
-    names: Sequence[str], sizes: Mapping[str, Any], assignments: Sequence[str], *, both: bool
+    names: Sequence[str],
+    sizes: Mapping[str, Any],
+    assignments: Sequence[str],
+    *,
+    vary_both_sizes: bool,
 ) -> "list[memlab.Policy]":
-    """Return the policies to compare: each name with each of the given sizes and settings."""
+    """Return the policies to compare: each name with each of the given sizes and settings.
+
+    `vary_both_sizes` varies the number and the tokens of a policy that has both.
+    """
     from memlab.policies.named import check_known
     from memlab.replay.parameter_grid import variants
 
     policies = [memlab.policies.policy_named(name) for name in names]
     values: dict[str, list[str]] = {}
     for assignment in assignments:
-        name, value = split_setting(assignment)
+        name, value = parse_assignment(assignment)
         values.setdefault(name, []).append(value)
     check_known(values, policies)
-    return [
-        policy_from(entry, texts) for entry, texts in variants(policies, sizes, values, both=both)
-    ]
+    entries_with_texts = variants(policies, sizes, values, both=vary_both_sizes)
+    return [parse_policy(entry, texts) for entry, texts in entries_with_texts]
 
 
-def split_setting(text: str) -> tuple[str, str]:
-    """Return the name and the value of a ``--set`` option."""
+def parse_assignment(text: str) -> tuple[str, str]:
+    """Split the NAME=VALUE of a ``--set`` option into name and value."""
     name, equals, value = text.partition("=")
     if not equals:
         raise click.UsageError(f"--set {text} has no value; write --set {text}=VALUE")
@@ -240,13 +255,16 @@ def split_setting(text: str) -> tuple[str, str]:
 
 
 @contextmanager
-def faults_of(*policies: "memlab.Policy | None") -> Iterator[None]:
-    """Raise a PolicyError, with the place, if a policy class of the user fails in the block."""
+def explain_policy_errors(*policies: "memlab.Policy | None") -> Iterator[None]:
+    """Convert an error in the block to a PolicyError if the policies include a user's own class."""
     own_classes = []
     for policy in policies:
-        if policy is not None:
-            steps = (policy, *policy.steps)
-            own_classes += [step.address for step in steps if ":" in step.address]
+        if policy is None:
+            continue
+        for step in (policy, *policy.steps):
+            is_own_class = ":" in step.address
+            if is_own_class and step.address not in own_classes:
+                own_classes.append(step.address)
     try:
         yield
     except (MemlabError, click.ClickException):
@@ -256,24 +274,25 @@ def faults_of(*policies: "memlab.Policy | None") -> Iterator[None]:
             raise
         frame = traceback.extract_tb(error.__traceback__)[-1]
         raise PolicyError(
-            f"{', '.join(dict.fromkeys(own_classes))} failed: {type(error).__name__}: {error} "
+            f"{', '.join(own_classes)} failed: {type(error).__name__}: {error} "
             f"({frame.filename}, line {frame.lineno}); nothing was changed"
         ) from error
 
 
-def _help_of(settings: "Sequence[tuple[str, Setting]]") -> str:
-    """Return the help of an option, with the names of the policies that each text is about."""
+def _option_help(settings: "Sequence[tuple[str, Setting]]") -> str:
+    """Join the help of settings that share an option, with the policies of each text."""
     policies_by_meaning: dict[str, list[str]] = {}
     for policy, setting in settings:
         policies_by_meaning.setdefault(setting.help, []).append(policy)
-    text = "; ".join(
-        f"{meaning} ({', '.join(policies)})" for meaning, policies in policies_by_meaning.items()
-    )
+    meanings = []
+    for meaning, policies in policies_by_meaning.items():
+        meanings.append(f"{meaning} ({', '.join(policies)})")
+    text = "; ".join(meanings)
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def _described(setting: "Setting") -> tuple[str, str]:
-    """Return a setting and its help, as a row of a definition list."""
+def _help_row(setting: "Setting") -> tuple[str, str]:
+    """Return a setting and its help as a row of the list of settings."""
     from memlab.policies.typed import REQUIRED
 
     default = ""

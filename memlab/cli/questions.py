@@ -12,7 +12,7 @@ from memlab.cli import options, output
 from memlab.cli.policy import (
     PolicyCommand,
     SettingsCommand,
-    faults_of,
+    explain_policy_errors,
     policies_to_compare,
     policy_option,
 )
@@ -36,13 +36,13 @@ def show(store: Path | None, example: bool, **arguments: Any) -> None:
     """
     if example:
         store = copy_store(store_path("three_hundred_issues"), store or Path("memory.db"))
-    path, now = options.store_and_moment(store)
+    path, now = options.store_and_now(store)
     overview = memlab.show(path, now=now, **arguments)
     output.print_result(overview, is_example=store is None)
 
 
-_BY: Final = ("tokens", "age", "reads", "references", "need")
-_WHERE: Final = (
+_SORT_KEYS: Final = ("tokens", "age", "reads", "references", "need")
+_LABELS: Final = (
     "load-bearing",
     "prunable",
     "superseded",
@@ -63,22 +63,22 @@ _WHERE: Final = (
 @policy_option()
 @click.option(
     "--where",
-    type=click.Choice(_WHERE),
+    type=click.Choice(_LABELS),
     metavar="LABEL",
-    help=f"Only those with this label: {', '.join(_WHERE)}.  [default: all in the store]",
+    help=f"Only those with this label: {', '.join(_LABELS)}.  [default: all in the store]",
 )
 @click.option("--tag", help="Only those with this tag.")
 @click.option("--author", help="Only those by this author.")
 @click.option(
     "--by",
     "order",
-    type=click.Choice(_BY),
+    type=click.Choice(_SORT_KEYS),
     default="tokens",
     help="What to sort by, largest first.",
 )
 @options.number_option(
     "--limit",
-    help=f"How many are listed; 0 for all.  [default: {options.LISTED_ROWS}, as CSV or JSON all]",
+    help=f"How many are listed; 0 for all.  [default: {options.DEFAULT_ROWS}, as CSV or JSON all]",
 )
 @options.log_option
 @options.flag_option("--csv", "as_csv", help="Print CSV.")
@@ -106,28 +106,29 @@ def rows(
     from memlab.views import memory_table
 
     output.show_progress("reading the store and its archive")
-    with faults_of(policy):
+    with explain_policy_errors(policy):
         listed = memory_table.rows(store, policy, by=order, **arguments)
-    count = limit
-    if not count:
-        lists_all = limit == 0 or as_csv or output.wants_json()
-        count = len(listed) if lists_all else options.LISTED_ROWS
+    if limit:
+        count = limit
+    elif limit == 0 or as_csv or output.wants_json():
+        count = len(listed)
+    else:
+        count = options.DEFAULT_ROWS
     if output.wants_json():
         output.print_records(listed.head(count))
     elif as_csv:
         output.print_text(memory_table.without_controls(listed.head(count)).to_csv(index=False))
     else:
-        width = output.terminal_width() or options.WIDTH
+        width = output.terminal_width() or options.DEFAULT_WIDTH
         more = "; --limit 0 lists all, --csv and --json have every column"
         table = memory_table.table_of(listed, most=count, width=width, more=more, by=order)
         heading = f"{store}: {counted(len(listed))}, by {order}"
-        undo_line = (
-            f"undo: {command('archive', store)}    lists the plans, and how one is taken back"
-        )
-        lines_below = ["", undo_line] if listed["label"].eq("deleted").any() else []
-        output.print_lines(
-            TextPage(heading, listed.attrs[memory_table.FACTS], [table]), *lines_below
-        )
+        output.print_lines(TextPage(heading, listed.attrs[memory_table.FACTS], [table]))
+        if listed["label"].eq("deleted").any():
+            list_plans = command("archive", store)
+            output.print_lines(
+                "", f"undo: {list_plans}    lists the plans, and how one is taken back"
+            )
 
 
 @click.command(short_help="Find the stores below a folder.")
@@ -202,7 +203,7 @@ def size(store: Path | None, save: bool, **arguments: Any) -> None:
     recommendation = memlab.size(store or store_path("two_years"), **arguments)
     output.print_result(recommendation, is_example=store is None)
     if save:
-        click.echo(f"\n{for_terminal(output.as_given(recommendation.save()))}", err=True)
+        click.echo(f"\n{for_terminal(output.shorten_paths(recommendation.save()))}", err=True)
         output.fail_if(recommendation.advice.policy is None)
 
 
@@ -240,7 +241,7 @@ def harvest(source: str, log: Path | None, transcripts: Path | None) -> None:
 
 
 _POLICY_OF_SIZE: Final = {"count": "recent", "age": "ttl", "tokens": "tokens"}
-"""The policy of each size option that is given without ``--policy``."""
+"""By size option: the policy that is meant if ``--policy`` is not given."""
 
 
 @click.command(cls=PolicyCommand, short_help="Compare policies on the store's own past.")
@@ -303,16 +304,15 @@ def compare(
     if chart is not None:
         check_writable(chart)
     sizes = {name: arguments.pop(name) for name in ("count", "age", "tokens")}
+    sizes_given = [name for name, values in sizes.items() if values]
     policies = None
-    if policy_names or assignments or any(sizes.values()):
-        names = policy_names or tuple(
-            _POLICY_OF_SIZE[name] for name, values in sizes.items() if values
-        )
-        policies = policies_to_compare(names or ("recent",), sizes, assignments, both=retire)
+    if policy_names or assignments or sizes_given:
+        names = policy_names or [_POLICY_OF_SIZE[name] for name in sizes_given] or ["recent"]
+        policies = policies_to_compare(names, sizes, assignments, vary_both_sizes=retire)
         if not policy_names:
             policies = with_policy_in_settings(policies, source)
     output.clear_progress()
-    with faults_of(*(policies or ())):
+    with explain_policy_errors(*(policies or ())):
         comparison = memlab.compare(
             store, policies=policies, retire=retire, progress=sys.stderr.isatty(), **arguments
         )

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -12,14 +12,14 @@ from memlab.clock import now_utc
 from memlab.errors import StoreError
 from memlab.text import Table, TextPage, command, counted, in_bytes
 
-DAY: Final = click.DateTime(formats=["%Y-%m-%d"])
+_DAY: Final = click.DateTime(formats=["%Y-%m-%d"])
 
 
 @click.command(short_help="Compact, drop and vacuum as memlab.toml says.")
 @click.argument("store", type=options.STORE)
 @options.flag_option("--apply", "do_it", help="Do it. Without it, only show.")
-@options.YES
-@options.ALL
+@options.yes_option
+@options.all_option
 @options.json_option
 def maintain(store: Path, do_it: bool, yes: bool, all_prunable: bool) -> None:
     """Run the steps that memlab.toml sets for STORE; suitable for cron.
@@ -50,7 +50,7 @@ def maintain(store: Path, do_it: bool, yes: bool, all_prunable: bool) -> None:
 @options.file_option("--export", help="Write the memories to a .jsonl or .parquet file.")
 @click.option(
     "--drop-before",
-    type=DAY,
+    type=_DAY,
     metavar="DAY",
     help="Erase memories that were archived before this day.",
 )
@@ -91,34 +91,48 @@ def archive(
     """  # noqa: D301 - \b keeps the lines below it apart
     from memlab.compaction.archive_views import archive_listing
 
-    other_options = (rows, digest, search, export, drop_before, drop, facts_too)
+    is_drop = drop is not None or drop_before is not None
+    is_listing = bool(rows or digest or search)
+    _check_archive_options(
+        copy=copy,
+        upgrade=upgrade,
+        drop=is_drop,
+        list_or_export=is_listing or export is not None,
+        facts_too=facts_too,
+        do_it=do_it,
+    )
     if copy:
-        if upgrade or do_it or any(other_options):
-            raise click.UsageError("--copy takes no other option of this command")
         output.show_progress("copying what is new")
         output.print_result(memlab.compaction.keep_copies(store, now=now_utc()))
-        return
-    if upgrade:
-        if any(other_options):
-            raise click.UsageError("--upgrade stands alone, or with --apply")
+    elif upgrade:
         _upgrade(store, do_it=do_it)
-        return
-    if drop_before is not None or drop is not None:
-        if rows or digest or search or export:
-            raise click.UsageError(
-                "a drop takes whole plans: leave out --rows, --digest, --search, --export"
-            )
+    elif is_drop:
         _drop(store, drop_before, drop, facts_too=facts_too, do_it=do_it)
-    elif facts_too or do_it:
-        raise click.UsageError(
-            "--apply belongs to --drop, --drop-before or --upgrade, --facts-too to a drop"
-        )
     elif export is not None:
         _export(store, export, digest, search)
-    elif rows or digest or search:
+    elif is_listing:
         _print_archived(store, digest, search)
     else:
         output.print_result(archive_listing(store))
+
+
+def _check_archive_options(
+    *, copy: bool, upgrade: bool, drop: bool, list_or_export: bool, facts_too: bool, do_it: bool
+) -> None:
+    """Raise a UsageError if options of ``memlab archive`` do not go together."""
+    is_drop_or_listing = drop or list_or_export or facts_too
+    if copy and (upgrade or do_it or is_drop_or_listing):
+        raise click.UsageError("--copy takes no other option of this command")
+    if upgrade and is_drop_or_listing:
+        raise click.UsageError("--upgrade stands alone, or with --apply")
+    if drop and list_or_export:
+        raise click.UsageError(
+            "a drop takes whole plans: leave out --rows, --digest, --search, --export"
+        )
+    if (facts_too or do_it) and not (drop or upgrade):
+        raise click.UsageError(
+            "--apply belongs to --drop, --drop-before or --upgrade, --facts-too to a drop"
+        )
 
 
 def _print_archived(store: Path, digest: str | None, search: str | None) -> None:
@@ -129,12 +143,15 @@ def _print_archived(store: Path, digest: str | None, search: str | None) -> None
     if output.wants_json():
         output.print_records(memories)
         return
-    days = memories["restored_at"].astype("str").str[:10]
-    listed = memories.assign(restored_at=days, digest=memories["digest"].str[:12])
-    listed = listed[["memory_id", "title", "reason", "restored_at", "digest", "namespace"]]
-    listed = listed.dropna(axis=1, how="all").astype(object).fillna("–")
-    rows = list(listed.itertuples(index=False, name=None))
-    table = Table("", tuple(listed.columns), rows)
+    short = memories.assign(
+        restored_at=memories["restored_at"].astype("str").str[:10],  # the day
+        digest=memories["digest"].str[:12],
+    )
+    columns = ["memory_id", "title", "reason", "restored_at", "digest", "namespace"]
+    nonempty = short[columns].dropna(axis=1, how="all")
+    cells = nonempty.astype(object).fillna("–")
+    rows = list(cells.itertuples(index=False, name=None))
+    table = Table("", tuple(nonempty.columns), rows)
     page = TextPage(f"{counted(len(memories))} in the archive", [], [table])
     not_restored = memories.loc[memories["restored_at"].isna(), "digest"]
     if len(not_restored):
@@ -146,12 +163,18 @@ def _print_archived(store: Path, digest: str | None, search: str | None) -> None
 def _drop(
     store: Path, before: datetime | None, digest: str | None, *, facts_too: bool, do_it: bool
 ) -> None:
-    """Erase archived memories of a day or a plan; without `do_it` only print them."""
+    """Erase the archived memories of one plan, or of all plans before a day.
+
+    Without `do_it`, only print them.
+    """
     if before is not None and digest is not None:
         raise click.UsageError("give either --drop-before or --drop")
     moment = before.replace(tzinfo=UTC) if before else None
-    plan_or_erase = memlab.compaction.drop_archived if do_it else memlab.compaction.plan_erasure
-    erasure = plan_or_erase(store, before=moment, digest=digest, facts_too=facts_too)
+    selection: dict[str, Any] = {"before": moment, "digest": digest, "facts_too": facts_too}
+    if do_it:
+        erasure = memlab.compaction.drop_archived(store, **selection)
+    else:
+        erasure = memlab.compaction.plan_erasure(store, **selection)
     if do_it:
         last_line = f"dropped {counted(erasure.memories)} for good"
     elif erasure.is_empty:
@@ -245,16 +268,15 @@ def vacuum(store: Path, do_it: bool) -> None:
         on_step = output.progress_callback("rewriting the file")
         output.print_result(memlab.compaction.vacuum(store, on_step=on_step), applied=True)
         return
-    refused = None
     try:
         space = checked_for_vacuum(store)
-        size = in_bytes(space.file + space.wal - space.after_vacuum)
-        last_line = f"vacuum would give {size} back; nothing was changed: add --apply to do it"
     except StoreError as error:
-        space = memlab.compaction.space(store)
-        refused = str(error)
-        last_line = refused
-    output.print_result(space, last_line, applied=False, refused=refused)
+        reason = str(error)
+        output.print_result(memlab.compaction.space(store), reason, applied=False, refused=reason)
+        return
+    freed = in_bytes(space.file + space.wal - space.after_vacuum)
+    last_line = f"vacuum would give {freed} back; nothing was changed: add --apply to do it"
+    output.print_result(space, last_line, applied=False, refused=None)
 
 
 @click.command(short_help="Write a memlab.toml that explains its settings.")
@@ -280,17 +302,17 @@ def init(store: Path, do_it: bool) -> None:
         content = {"file": file, "text": text, "left_out": left_out, "written": do_it}
         output.print_json(content)
         return
-    file_as_given = store.parent / file.name
-    if file_as_given.absolute() != file:
-        file_as_given = file
-    output.print_lines(f"settings: {file_as_given}", "")
+    file_beside_store = store.parent / file.name
+    is_beside_store = file_beside_store.absolute() == file
+    output.print_lines(f"settings: {file_beside_store if is_beside_store else file}", "")
     output.print_unchanged(text.splitlines())
-    size = command("size", store, "--save")
+    tables = []
+    if left_out:
+        heading = "left out: they have no effect on this store"
+        tables.append(Table(heading, (), list(left_out.items()), whole=True))
     if do_it:
+        size = command("size", store, "--save")
         last_line = f"written; next: {size}    sets a cap in it"
     else:
         last_line = "nothing was written; add --apply to write it"
-    table = Table("left out: they have no effect on this store", (), list(left_out.items()))
-    tables = [table._replace(whole=True)] if left_out else []
-    page = TextPage("", [], tables)
-    output.print_lines("", page, "", last_line)
+    output.print_lines("", TextPage("", [], tables), "", last_line)

@@ -47,8 +47,8 @@ def test_rows_filters_agree_in_library_json_csv_and_text(store: Path) -> None:
 
 
 def test_rows_options_equal_the_function_arguments() -> None:
-    assert set(questions._WHERE) == set(WHERE)
-    assert set(questions._BY) == set(BY)
+    assert set(questions._LABELS) == set(WHERE)
+    assert set(questions._SORT_KEYS) == set(BY)
 
 
 def test_control_characters_of_memories_are_escaped_in_rows(store: Path) -> None:
