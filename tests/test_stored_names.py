@@ -23,7 +23,7 @@ from memlab.sources.folder import files, journal
 PACKAGE = Path(memlab.__file__).parent
 ROWS = (
     sweep.StoreLine,
-    change.DecidedStore,
+    change.PlanRow,
     change.Applied,
     change.MaintainedStore,
     cohort.SizedStore,

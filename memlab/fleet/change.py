@@ -92,8 +92,8 @@ class PlannedStore:
 
 
 @dataclass(frozen=True)
-class DecidedStore(PlannedStore):
-    """The totals of one store's plan, and the plan itself; one row of a saved fleet plan."""
+class PlanRow(PlannedStore):
+    """The totals of one store's plan, and the plan itself: a row in the folder of a fleet plan."""
 
     plan: bytes
     """The store's plan as JSON, compressed to about a seventh of its size."""
@@ -153,8 +153,8 @@ class FleetPlan(DisplayMixin):
     refused : tuple of Refused
         The stores that could not be planned, in the same order.
     folder : Path or None
-        The folder that holds the stores' own plans. None if they are in `texts`.
-    texts : Mapping
+        The folder that holds the stores' own plans. None if they are in `packed_plans`.
+    packed_plans : Mapping
         The stores' own plans by store name, compressed; empty if they are in `folder`.
     added : Mapping
         Fields of a newer format that this version does not know, by key. The digest covers them.
@@ -172,7 +172,7 @@ class FleetPlan(DisplayMixin):
     stores: tuple[PlannedStore, ...]
     refused: tuple[Refused, ...]
     folder: Path | None = None
-    texts: Mapping[str, bytes] = field(default_factory=dict)
+    packed_plans: Mapping[str, bytes] = field(default_factory=dict)
     added: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
@@ -243,7 +243,7 @@ class FleetPlan(DisplayMixin):
         Returns
         -------
         FleetPlan
-            The plan, with neither a folder nor texts.
+            The plan. Its `folder` is None, and its `packed_plans` are empty.
 
         Raises
         ------
@@ -425,45 +425,45 @@ def plan(
         runner=runner,
         progress=progress,
         out=folder,
-        argument_of=lambda member: member.name,  # decide_store takes it as `name`
+        argument_of=lambda member: member.name,  # plan_one_store takes it as `name`
     )
-    decided = [outcome.value for outcome in outcomes if outcome.value is not None]
-    texts: dict[str, bytes] = {}
+    rows = [outcome.value for outcome in outcomes if outcome.value is not None]
+    packed_plans: dict[str, bytes] = {}
     if folder is None:
-        texts = {store.store: store.plan for store in decided}
-    made = FleetPlan(
+        packed_plans = {row.store: row.plan for row in rows}
+    fleet_plan = FleetPlan(
         made_at=moment,
         policy=_policy_fields(policy),
-        stores=tuple(_without_plan(store) for store in decided),
+        stores=tuple(_without_plan(row) for row in rows),
         refused=tuple(
             Refused(store=outcome.name, kind=outcome.kind, error=outcome.error)
             for outcome in outcomes
             if outcome.error
         ),
         folder=folder,
-        texts=texts,
+        packed_plans=packed_plans,
     )
     if save is not None:
-        write_whole(Path(save), made.to_json(), limit=OWNER_ONLY)
-    return made
+        write_whole(Path(save), fleet_plan.to_json(), limit=OWNER_ONLY)
+    return fleet_plan
 
 
-def _without_plan(store: DecidedStore) -> PlannedStore:
+def _without_plan(row: PlanRow) -> PlannedStore:
     """Return the totals of a store's plan without the plan itself."""
     return PlannedStore(
-        store=store.store,
-        digest=store.digest,
-        memories=store.memories,
-        deleted=store.deleted,
-        deleted_tokens=store.deleted_tokens,
-        deleted_bytes=store.deleted_bytes,
-        boot_before=store.boot_before,
-        boot_after=store.boot_after,
-        floor=store.floor,
+        store=row.store,
+        digest=row.digest,
+        memories=row.memories,
+        deleted=row.deleted,
+        deleted_tokens=row.deleted_tokens,
+        deleted_bytes=row.deleted_bytes,
+        boot_before=row.boot_before,
+        boot_after=row.boot_after,
+        floor=row.floor,
     )
 
 
-def plan_task(policy: Policy | None, now: datetime) -> FleetTask[DecidedStore]:
+def plan_task(policy: Policy | None, now: datetime) -> FleetTask[PlanRow]:
     """Return the task that plans a store.
 
     The result of a policy that only ranks memories does not depend on `now`, and is reused later.
@@ -473,14 +473,14 @@ def plan_task(policy: Policy | None, now: datetime) -> FleetTask[DecidedStore]:
     )
     return FleetTask(
         name="plan",
-        work=partial(decide_store, policy=policy, now=now),
-        row=DecidedStore,
+        work=partial(plan_one_store, policy=policy, now=now),
+        row=PlanRow,
         settings={"policy": _policy_fields(policy)},
         depends_on="" if only_ranks else now.isoformat(),
     )
 
 
-def decide_store(location: str, name: str, *, policy: Policy | None, now: datetime) -> DecidedStore:
+def plan_one_store(location: str, name: str, *, policy: Policy | None, now: datetime) -> PlanRow:
     """Plan one store, and return the plan with its totals.
 
     Raise a PolicyError if `policy` is None and the store's settings retire memories instead of
@@ -498,7 +498,7 @@ def decide_store(location: str, name: str, *, policy: Policy | None, now: dateti
     text = plan.to_json(compact=True)  # also computes the digest, so it comes first
     total = plan.total
     deleted = plan.deletes
-    return DecidedStore(
+    return PlanRow(
         store=name,
         digest=plan.digest,
         memories=total.memories,
@@ -708,7 +708,7 @@ def saved_plans(plan: FleetPlan) -> tuple[Members, ArgumentOf]:
     The function takes a member, and returns a :class:`SavedPlan`.
     """
     digests = {store.store: store.digest for store in plan.changed}
-    packed_of: Callable[[str], bytes | None] = plan.texts.get
+    packed_of: Callable[[str], bytes | None] = plan.packed_plans.get
     if plan.folder is not None:
         packed_of = value_lookup(plan.folder, "plan")
 
@@ -830,12 +830,13 @@ def _maintain_store(location: str, **options: Any) -> MaintainedStore:
     result = maintain_store(location, **options)
     messages = {step.name: step.message for step in result.steps}
     failures = [step.message for step in result.steps if step.outcome == StepOutcome.FAILED]
-    would_delete = 0  # by a dry run
-    if result.plan and result.has_work and not result.failed:
-        would_delete = len(result.plan.memories)
+    deleted = result.deleted
+    has_planned_work = result.has_work and not result.failed
+    if not deleted and has_planned_work and result.plan is not None:
+        deleted = len(result.plan.memories)  # a dry run would delete them
     return MaintainedStore(
         status=str(_status_of(result)),
-        deleted=result.deleted or would_delete,
+        deleted=deleted,
         # A clock that is wrong ends the maintenance before the doctor.
         doctor=messages.get("doctor", messages.get("clock")),
         compact=messages.get("compact"),
@@ -847,7 +848,7 @@ def _maintain_store(location: str, **options: Any) -> MaintainedStore:
 
 
 def _status_of(result: Maintenance) -> StepOutcome:
-    """Return the outcome of a maintenance as a whole: of the steps that may change the store."""
+    """Return the most important outcome among the steps that may change the store."""
     if result.failed:
         return StepOutcome.FAILED
     outcomes = {step.outcome for step in result.steps if step.name != "doctor"}

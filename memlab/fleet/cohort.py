@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 
@@ -228,23 +228,24 @@ def fit_cohort(estimates: Mapping[str, StoreEstimate], public: ReachPrior | None
         )
     reach = np.array([estimate.reach for estimate in usable.values()])
     count = np.array([estimate.references for estimate in usable.values()], dtype=np.float64)
-    mean, between, weight = _posterior(reach, count, public)
+    posterior = _posterior(reach, count, public)
     # `worth` is the weight of the prior in references: it grows as the variance between stores
     # falls, relative to that between public projects.
     at_default_target = int(np.searchsorted(public.shares, DEFAULT_TARGET))
-    variance_ratio = (public.between[at_default_target] / between[at_default_target]) ** 2
-    increasing = np.clip(np.maximum.accumulate(mean), 0, 1)
+    deviation = posterior.deviation
+    variance_ratio = (public.between[at_default_target] / deviation[at_default_target]) ** 2
+    increasing = np.clip(np.maximum.accumulate(posterior.mean), 0, 1)
     law = replace(
         public,
         reach=tuple(increasing.tolist()),
-        between=tuple(between.tolist()),
+        between=tuple(deviation.tolist()),
         worth=public.worth * float(variance_ratio),
     )
     return Cohort(
         law=law,
         stores=len(usable),
         references=int(count.sum()),
-        weights=tuple(weight.tolist()),
+        weights=tuple(posterior.fleet_weight.tolist()),
         estimates=usable,
         public=public,
     )
@@ -259,8 +260,18 @@ def _share_of_reads(estimates: Mapping[str, StoreEstimate]) -> float:
     return float(np.average(reads, weights=counts))
 
 
-def _posterior(reach: Floats, count: Floats, law: ReachPrior) -> tuple[Floats, Floats, Floats]:
-    """Return the posterior of a new store's reach: mean, standard deviation and the fleet's weight.
+class _Posterior(NamedTuple):
+    """The posterior of a new store's reach; each field is an array of shape (shares,)."""
+
+    mean: Floats
+    deviation: Floats
+    """Standard deviation."""
+    fleet_weight: Floats
+    """The weight of the fleet in the mean, 0 to 1."""
+
+
+def _posterior(reach: Floats, count: Floats, law: ReachPrior) -> _Posterior:
+    """Return the posterior of a new store's reach.
 
     Parameters
     ----------
@@ -270,11 +281,6 @@ def _posterior(reach: Floats, count: Floats, law: ReachPrior) -> tuple[Floats, F
         The number of references of each store.
     law : ReachPrior
         The prior from public projects.
-
-    Returns
-    -------
-    tuple of three arrays of float64, shape (shares,)
-        Mean, standard deviation, and the weight of the fleet in the mean, 0 to 1.
     """
     public_variance = np.array(law.between) ** 2
     error_variance = np.array(law.within) ** 2 + np.array(law.noise) / count[:, None]
@@ -289,7 +295,9 @@ def _posterior(reach: Floats, count: Floats, law: ReachPrior) -> tuple[Floats, F
     weight = public_variance / (public_variance + 1 / total_precision)
     mean = weight * fleet_mean + (1 - weight) * np.array(law.reach)
     variance_of_mean = 1 / (1 / public_variance + total_precision)
-    return mean, np.sqrt(variance + variance_of_mean), weight
+    return _Posterior(
+        mean=mean, deviation=np.sqrt(variance + variance_of_mean), fleet_weight=weight
+    )
 
 
 def _between_by_moments(reach: Floats, error_variance: Floats) -> Floats:

@@ -157,7 +157,7 @@ def expand_names(sources: str | PathLike[str] | Iterable[str | PathLike[str]]) -
     members: dict[object, Member] = {}
     others: dict[str, None] = {}
     count = 0
-    for text in _texts(sources):
+    for text in _names_in(sources):
         for member in _matches_of(text, others):
             count += 1
             members.setdefault(_identity(member), _check_unicode(member))
@@ -169,7 +169,7 @@ def expand_names(sources: str | PathLike[str] | Iterable[str | PathLike[str]]) -
     return Members(stores=stores, repeated=count - len(stores), others=tuple(others))
 
 
-def _texts(sources: str | PathLike[str] | Iterable[str | PathLike[str]]) -> Iterator[str]:
+def _names_in(sources: str | PathLike[str] | Iterable[str | PathLike[str]]) -> Iterator[str]:
     """Yield each name, and the names in each ``@FILE``."""
     names = [sources] if isinstance(sources, str | PathLike) else sources
     if not isinstance(names, Iterable):

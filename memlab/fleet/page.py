@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,9 @@ from memlab.growth.summary import past_arrays
 from memlab.sizing.answer import answer_of_fleet
 from memlab.sources.opening import open_source
 from memlab.text import Table, counted, for_terminal
+
+if TYPE_CHECKING:
+    from memlab.views.page import Section
 
 PASS_FOLDERS: Final = ("survey", "size")
 """Folders in which the results of the survey and of sizing are saved."""
@@ -213,17 +216,14 @@ def write_fleet_report(output: str | PathLike[str], findings: FleetFindings) -> 
 def fleet_page(findings: FleetFindings) -> str:
     """Return the report as one HTML page."""
     from memlab.charts import plot_fleet_caps, plot_fleet_growth, plot_fleet_tokens
-    from memlab.views.page import Section, html_of
+    from memlab.views.page import html_of
 
     charts = {
         "tokens": [plot_fleet_tokens(findings.stores).figure],
         "growth": [plot_fleet_growth(findings.weeks).figure],
         "caps": [plot_fleet_caps(findings.sizes).figure],
     }
-    sections = []
-    for anchor, title, words, tables in _sections(findings):
-        section = Section(anchor=anchor, title=title, words=words, tables=tables)
-        sections.append((section, charts.get(anchor, [])))
+    sections = [(section, charts.get(section.anchor, [])) for section in _sections(findings)]
     names = map(for_terminal, findings.listed["store"])
     return html_of(
         "fleet.html.jinja",
@@ -268,34 +268,36 @@ def _facts(findings: FleetFindings) -> Iterator[tuple[str, str, str]]:
     yield "space to give back", after_caps, remark
 
 
-def _sections(findings: FleetFindings) -> Iterator[tuple[str, str, list[str], list[Table]]]:
-    """Yield the anchor, the title, the paragraphs and the tables of each section."""
+def _sections(findings: FleetFindings) -> "Iterator[Section]":
+    """Yield the sections of the report, without their charts."""
+    from memlab.views.page import Section
+
     sizes = findings.sizes[findings.sizes["error"].isna()]
     sizes = sizes.assign(saved=sizes["boot_now"] - sizes["boot_after"])
-    yield "tokens", "What each store loads", [], []
-    yield "growth", "How the fleet grew", [], []
-    yield (
-        "caps",
-        "Where caps help",
-        [],
-        _examples(sizes[sizes["saved"] > 0], _caps_line, by="saved"),
-    )
+    yield Section("tokens", "What each store loads")
+    yield Section("growth", "How the fleet grew")
+    examples = _examples(sizes[sizes["saved"] > 0], _caps_line, by="saved")
+    yield Section("caps", "Where caps help", tables=examples)
 
     mostly_floor = sizes[sizes["floor"] * 2 > sizes["boot_now"]]
     sentence = _floor_sentence(len(mostly_floor))
     examples = _examples(mostly_floor, _floor_line, by="floor")
-    yield "floor", "Where the floor is the problem", [sentence], examples
+    yield Section("floor", "Where the floor is the problem", [sentence], examples)
 
     without_references = sizes[sizes["references"] == 0]
     sentence = _evidence_sentence(findings.cohort, len(without_references))
     examples = _examples(without_references, _no_reference_line)
-    yield "evidence", "Stores without evidence", [sentence], examples
+    yield Section("evidence", "Stores without evidence", [sentence], examples)
 
     failed = _failed_stores(findings)
-    yield "refused", "Left out", [] if failed else ["Every store was read."], failed
+    if failed:
+        yield Section("refused", "Left out", tables=failed)
+    else:
+        yield Section("refused", "Left out", ["Every store was read."])
+
     table = _store_table(findings)
     is_cut = bool(table.remark)
-    yield "stores", "The stores that load most" if is_cut else "Every store", [], [table]
+    yield Section("stores", "The stores that load most" if is_cut else "Every store", [], [table])
 
 
 def _examples(
@@ -350,18 +352,20 @@ def _evidence_sentence(cohort: Cohort, stores: int) -> str:
     """Return a sentence on the evidence for the stores without references of their own."""
     if not stores:
         return "Every store has references of its own."
-    by = f"{counted(stores, 'stores')} without a reference of their own: sized by"
+    unreferenced = f"{counted(stores, 'stores')} without a reference of their own"
     if not cohort.stores:
-        return f"{by} other projects."
-    fleet = f"{cohort.references:,} references of {cohort.stores:,} other stores of the fleet"
-    return f"{by} {fleet} and by other projects."
+        return f"{unreferenced}: sized by other projects."
+    return (
+        f"{unreferenced}: sized by {cohort.references:,} references of {cohort.stores:,} other "
+        "stores of the fleet and by other projects."
+    )
 
 
 def _failed_stores(findings: FleetFindings) -> list[Table]:
     """Return a table of the stores with an error, each once; an empty list if there is none."""
     errors = pd.concat([findings.stores, findings.sizes])[["store", "error"]].dropna()
     failed = errors.drop_duplicates("store").to_numpy().tolist()
-    rows = [tuple(map(for_terminal, row)) for row in failed]
+    rows = [(for_terminal(store), for_terminal(error)) for store, error in failed]
     if not rows:
         return []
     return [Table("", (), rows).first(MAX_ROWS, _LIST_COMMAND)]

@@ -207,7 +207,7 @@ class ParquetShards:
         for part in _parts_of(self.folder):
             for row in _read(part, pa.schema(columns)).to_pylist():
                 # a later result of the same store replaces an earlier one
-                outcomes[row[STORE]] = self._outcome(row)
+                outcomes[row[STORE]] = self._outcome_of(row)
                 parts[row[STORE]] = part
         named = {member.name: member for member in members}
         valid = {
@@ -269,7 +269,7 @@ class ParquetShards:
             elif not all(is_kept):
                 self._write(part, table.filter(pa.array(is_kept)))
 
-    def _outcome(self, row: dict[str, Any]) -> Outcome[Any]:
+    def _outcome_of(self, row: dict[str, Any]) -> Outcome[Any]:
         """Return the outcome that a row holds."""
         store = row[STORE]
         state = row["store_state"]
@@ -356,14 +356,14 @@ def value_lookup(folder: Path, name: str) -> Callable[[str], bytes | None]:
             parts[store] = part
 
     @lru_cache(maxsize=1)
-    def column(part: Path) -> dict[str, bytes]:
+    def values_in(part: Path) -> dict[str, bytes]:
         table = _read(part, pa.schema([_STORE_FIELD, (name, _ARROW_TYPES[bytes])]))
         return dict(zip(table[STORE].to_pylist(), table[name].to_pylist(), strict=True))
 
     def value_of(store: str) -> bytes | None:
         if store not in parts:
             return None
-        return column(parts[store])[store]
+        return values_in(parts[store])[store]
 
     return value_of
 

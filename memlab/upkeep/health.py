@@ -285,8 +285,8 @@ def _memory_integrity(source: Source, frame: pd.DataFrame, threshold: int | None
             with_backlog = command("doctor", source.name, "--backlog", FORGE_LOOP_BACKLOG)
             advice = _NO_CAP.format(with_backlog=with_backlog)
         return Check("memory_integrity", Status.OK, summary, advice, counts)
-    shown = command("compact", source.name, "--keep-recent", threshold)
-    advice = f"more than {threshold:,} prunable: {shown} shows what would go"
+    show_plan = command("compact", source.name, "--keep-recent", threshold)
+    advice = f"more than {threshold:,} prunable: {show_plan} shows what would go"
     summary += f"; the cap is {threshold:,}"
     return Check("memory_integrity", Status.WARN, summary, advice, counts)
 
@@ -455,8 +455,8 @@ def _supersession(source: Source, frame: pd.DataFrame) -> Check:
     """Find superseded memories whose successor is missing, or is superseded by them in a cycle."""
     successor = frame[frame[col.SUPERSEDED_BY].notna()].set_index(col.MEMORY_ID)[col.SUPERSEDED_BY]
     links = dict(zip(successor.index, successor, strict=True))
-    known = set(frame[col.MEMORY_ID].dropna())
-    dangling = [old for old, new in links.items() if new not in known]
+    ids_in_store = set(frame[col.MEMORY_ID].dropna())
+    dangling = [old for old, new in links.items() if new not in ids_in_store]
     archived = _archived_ids(source, {links[old] for old in dangling}) if dangling else set()
     missing = [old for old in dangling if links[old] not in archived]
     cyclic = _ids_in_cycles(links)
@@ -500,7 +500,7 @@ def _ids_in_cycles(links: Mapping[str, str]) -> list[str]:
 
 
 def _archived_ids(source: Source, searched_ids: Collection[str]) -> set[str]:
-    """Return those of the ids that belong to an archived memory."""
+    """Return the searched ids that belong to an archived memory."""
 
     def read(archive: OpenArchive) -> set[str]:
         ids = set()
@@ -510,7 +510,9 @@ def _archived_ids(source: Source, searched_ids: Collection[str]) -> set[str]:
         return ids & set(searched_ids)
 
     archive = source.archive
-    return archive.read(read) if archive.exists else set()
+    if not archive.exists:
+        return set()
+    return archive.read(read)
 
 
 def _insertion_order(frame: pd.DataFrame) -> Check:
@@ -542,11 +544,11 @@ def _future(
     count = int(dates.ahead.sum())
     if not count:
         return
-    wrong = "the span of the store and its pace are wrong"
-    advice = f"set created_at to when each was written: until then {wrong}"
+    consequence = "until then the span of the store and its pace are wrong"
+    advice = f"set created_at to when each was written: {consequence}"
     details: list[str] = []
     if dates.is_wrong_clock:
-        advice = f"set the clock, or created_at of these rows: until then {wrong}"
+        advice = f"set the clock, or created_at of these rows: {consequence}"
     elif file is not None:
         rows = frame.set_index(col.POSITION)[col.CREATED_AT]
         usable = rows[~dates.ahead].dropna()
@@ -558,7 +560,7 @@ def _future(
         if details:
             advice = (
                 "set created_at to when each was written, or to the date of a row beside it, as "
-                f"the lines above do: until then {wrong}"
+                f"the lines above do: {consequence}"
             )
     yield Check(
         name="future",
@@ -576,10 +578,9 @@ def _lost(source: Source) -> Iterator[Check]:
     with suppress(MemlabError), warnings.catch_warnings(action="ignore"):
         unknown = losses_unknown(source)
         if unknown:
-            copied = command("archive", source.name, "--copy")
-            yield Check(
-                "lost", Status.OK, unknown, f"{copied} keeps copies, which show later deletions"
-            )
+            copy_command = command("archive", source.name, "--copy")
+            advice = f"{copy_command} keeps copies, which show later deletions"
+            yield Check("lost", Status.OK, unknown, advice)
             return
         losses = losses_of(source, with_own=False)
         if not len(losses.frame):

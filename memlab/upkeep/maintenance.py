@@ -239,8 +239,8 @@ class _Run:
         source = self._source
         settings = self._settings
         if settings.not_obeyed:
-            words = f"{settings.not_obeyed}; nothing was done to {source.name}"
-            raise SettingsError(f"{words}: move it away, or take it over with chown")
+            message = f"{settings.not_obeyed}; nothing was done to {source.name}"
+            raise SettingsError(f"{message}: move it away, or take it over with chown")
         if source.permissions_template is not None and not source.permissions_template.exists():
             raise StoreError(f"there is no store {source.name}; check the path")
 
@@ -268,11 +268,11 @@ class _Run:
                 "good; nothing was done: keep it longer, or allow it with --yes (yes=True)",
             )
         if settings.delete_retired_after is not None and not (settings.retire and settings.policy):
-            words = "delete_retired_after goes with a policy and retire = true; add them"
-            raise settings.error("delete_retired_after", words)
+            message = "delete_retired_after goes with a policy and retire = true; add them"
+            raise settings.error("delete_retired_after", message)
         if settings.harvest is not None and not settings.log:
-            words = 'harvest goes with a log, such as log = "reads.jsonl"; add one'
-            raise settings.error("harvest", words)
+            message = 'harvest goes with a log, such as log = "reads.jsonl"; add one'
+            raise settings.error("harvest", message)
         policy_in(settings, number=0)  # raises an error for an invalid policy
 
     def result(self) -> Maintenance:
@@ -292,11 +292,11 @@ class _Run:
             if not is_on or steps[-1].outcome is StepOutcome.FAILED:
                 continue
             try:
-                outcome, words = run_step()
+                outcome, message = run_step()
             except MemlabError as error:
                 outcome = StepOutcome.FAILED
-                words = str(error)
-            steps.append(Step(name, outcome, words))
+                message = str(error)
+            steps.append(Step(name, outcome, message))
         return Maintenance(
             store=self._source.name,
             applied=self._applies,
@@ -312,19 +312,14 @@ class _Run:
         fault = self._clock_fault()
         if fault:
             return Step("clock", StepOutcome.FAILED, fault)
-        # Checks with one summary are listed once, by the name of the first, in the place of the
-        # last one.
-        names: dict[str, str] = {}
-        for check in diagnosis.checks:
-            if check.status is diagnosis.status:
-                first_name = names.pop(check.summary, check.name)
-                names[check.summary] = first_name
-        worst = "; ".join(f"{name}: {summary}" for summary, name in names.items())
+        worst = _worst_checks_in_words(diagnosis)
         if diagnosis.status is Status.FAIL:
-            words = f"{worst}; nothing was changed: memlab doctor says what to do"
-            return Step("doctor", StepOutcome.FAILED, words)
-        words = "all is well" if diagnosis.status is Status.OK else f"warns of {worst}"
-        return Step("doctor", StepOutcome.DONE, words)
+            message = f"{worst}; nothing was changed: memlab doctor says what to do"
+            return Step("doctor", StepOutcome.FAILED, message)
+        message = f"warns of {worst}"
+        if diagnosis.status is Status.OK:
+            message = "all is well"
+        return Step("doctor", StepOutcome.DONE, message)
 
     def _clock_fault(self) -> str:
         """Return a message if the clock is far ahead of the last write; empty if it is plausible.
@@ -355,23 +350,18 @@ class _Run:
         retires = self._settings.retire
         outcome, plan_made = self._plan_and_apply("compact", policy, retire=retires)
         if outcome is StepOutcome.NOTHING and retires:
-            words = "nothing to retire and nothing to return"
+            message = "nothing to retire and nothing to return"
         elif outcome is StepOutcome.NOTHING:
-            words = "the saved policy keeps every memory"
+            message = "the saved policy keeps every memory"
         elif plan_made.moves:
-            retired = size_in_words(plan_made.labelled(RETIRES))
-            returned = size_in_words(plan_made.labelled(RETURNS))
-            if outcome is StepOutcome.DONE:
-                words = f"retired {retired}, returned {returned}"
-            else:
-                words = f"retire {retired}, return {returned}"
+            message = _moves_in_words(outcome, plan_made)
         elif outcome is StepOutcome.WOULD:
-            words = f"delete {_deletion_in_words(outcome, plan_made)}"
+            message = f"delete {_deletion_in_words(outcome, plan_made)}"
         else:
-            words = _deletion_in_words(outcome, plan_made)
+            message = _deletion_in_words(outcome, plan_made)
         if self._settings.is_auto:
-            words = f"{words}; {note}"
-        return outcome, words
+            message = f"{message}; {note}"
+        return outcome, message
 
     def _check_history(self) -> None:
         """Raise StoreError if the policy's number needs a history that could not be read."""
@@ -402,18 +392,21 @@ class _Run:
         ]
         changes = ", ".join(changes_in_words) or "change nothing"
         new_name = REPLACED[self._replaced]
-        words = f"{note}: this night changes no memory; by {new_name} it would {changes}"
+        message = f"{note}: this night changes no memory; by {new_name} it would {changes}"
         if not self._applies:
             from_now_on = f"with --apply memlab.toml names {new_name} from then on"
-            return StepOutcome.WOULD, f"{words}; {from_now_on}"
+            return StepOutcome.WOULD, f"{message}; {from_now_on}"
         file = self._settings.file
         if file is None or self._settings.policy is None:
-            return StepOutcome.NOTHING, words
+            return StepOutcome.NOTHING, message
         setting = {**self._settings.policy, "name": new_name}
         write_settings(
             file.parent, self._settings.name, self._source.permissions_template, {"policy": setting}
         )
-        return StepOutcome.DONE, f"{words}; {file} names {new_name} now, so the next night does it"
+        return (
+            StepOutcome.DONE,
+            f"{message}; {file} names {new_name} now, so the next night does it",
+        )
 
     def _plan_and_apply(
         self, step: str, policy: Policy, *, retire: bool = False
@@ -459,9 +452,8 @@ class _Run:
                 f"{counted(removed)} would go, more than max_per_run = {limit:,}, so none does: "
                 f"{show_command} shows them, and does it once with --apply; or raise the number",
             )
-        if plan_made.removes_all_prunable and not (
-            plan_made.policy_keeps_none or self._all_prunable
-        ):
+        is_intended = plan_made.policy_keeps_none or self._all_prunable
+        if plan_made.removes_all_prunable and not is_intended:
             raise PlanError(
                 "it would leave no prunable memory loaded, so nothing was done: where that is "
                 f"meant, {command('maintain', name, '--apply', '--all')}"
@@ -475,16 +467,17 @@ class _Run:
         age = self._settings.delete_retired_after or timedelta()
         outcome, plan_made = self._plan_and_apply("delete", LongRetired(age))
         deletion = _deletion_in_words(outcome, plan_made)
-        words = f"what was retired and not needed for {age_text(age)}: {deletion}"
+        message = f"what was retired and not needed for {age_text(age)}: {deletion}"
         if outcome is StepOutcome.DONE:
-            words = f"{words}; undo: {self._receipts['delete'].undo}"
-        return outcome, words
+            message = f"{message}; undo: {self._receipts['delete'].undo}"
+        return outcome, message
 
     def _harvest(self) -> tuple[StepOutcome, str]:
         """Add reads to the access log. The step runs before the policy decides by them."""
         location = str(self._settings.harvest)
-        log, *_ = self._settings.log  # reads are added to the first log
-        if "://" not in location and not is_named_by_scheme(location):
+        log = self._settings.log[0]  # reads are added to the first log
+        is_path = "://" not in location and not is_named_by_scheme(location)
+        if is_path:
             location = str((self._settings.file or log).parent / Path(location).expanduser())
         if not self._applies:
             return StepOutcome.WOULD, f"reads of {without_passwords(location)} into {log}"
@@ -513,18 +506,18 @@ class _Run:
         else:
             erasure = plan_erasure(self._source, before=before)
         skipped = "".join(f"; passed over: {reason}" for reason in erasure.passed_over)
-        words = f"what the archive has kept longer than {age_text(age)}"
+        message = f"what the archive has kept longer than {age_text(age)}"
         if erasure.is_empty:
-            return StepOutcome.NOTHING, f"{words}: none{skipped}"
-        words += f": {counted(erasure.memories)}, {erasure.never_restored:,} never restored"
+            return StepOutcome.NOTHING, f"{message}: none{skipped}"
+        message += f": {counted(erasure.memories)}, {erasure.never_restored:,} never restored"
         if erasure.copies:
-            words += f", {counted(erasure.copies, 'copies')}"
-        words += skipped
+            message += f", {counted(erasure.copies, 'copies')}"
+        message += skipped
         if self._applies:
-            return StepOutcome.DONE, words
+            return StepOutcome.DONE, message
         if self._erases_early:
-            words += "; --apply asks for --yes"
-        return StepOutcome.WOULD, words
+            message += "; --apply asks for --yes"
+        return StepOutcome.WOULD, message
 
     def _vacuum(self) -> tuple[StepOutcome, str]:
         """Rewrite the store's file if the share ``vacuum_free`` of it is free."""
@@ -536,13 +529,37 @@ class _Run:
         sizes = space(self._source.name)
         free = f"{in_bytes(sizes.free)} of {in_bytes(sizes.file)} are free"
         if not sizes.free or sizes.free < share * sizes.file:
-            moment = "" if self._applies else " before compacting"
-            return StepOutcome.NOTHING, f"{free}{moment}, less than {share:.0%}"
+            if not self._applies:
+                free = f"{free} before compacting"
+            return StepOutcome.NOTHING, f"{free}, less than {share:.0%}"
         if not self._applies:
             checked_for_vacuum(self._source.name)
             return StepOutcome.WOULD, f"rewrite the file: {free}"
         freed = vacuum(self._source.name).freed
         return StepOutcome.DONE, f"{in_bytes(freed)} given back to the disk"
+
+
+def _worst_checks_in_words(diagnosis: Diagnosis) -> str:
+    """Return the checks with the worst status, each as its name and its summary.
+
+    Of several checks with the same summary only the name of the first is listed, in the position
+    of the last.
+    """
+    name_of: dict[str, str] = {}
+    for check in diagnosis.checks:
+        if check.status is diagnosis.status:
+            first_name = name_of.pop(check.summary, check.name)
+            name_of[check.summary] = first_name
+    return "; ".join(f"{name}: {summary}" for summary, name in name_of.items())
+
+
+def _moves_in_words(outcome: StepOutcome, plan_made: Plan) -> str:
+    """Return the message of a step that retires and returns memories by a plan."""
+    retired = size_in_words(plan_made.labelled(RETIRES))
+    returned = size_in_words(plan_made.labelled(RETURNS))
+    if outcome is StepOutcome.DONE:
+        return f"retired {retired}, returned {returned}"
+    return f"retire {retired}, return {returned}"
 
 
 def _deletion_in_words(outcome: StepOutcome, plan_made: Plan) -> str:
