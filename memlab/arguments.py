@@ -230,7 +230,9 @@ def refusal(value: object, *expected_kinds: str, call: str, name: str) -> WrongA
     expected = " or ".join(dict.fromkeys(descriptions))
     message = f"{call} takes as {name} {expected}, not {_quoted(value)}"
     hint = _hint(value, expected_kinds)
-    return WrongArgumentError(f"{message}; {hint}" if hint else message)
+    if hint:
+        message = f"{message}; {hint}"
+    return WrongArgumentError(message)
 
 
 def _hint(value: object, expected_kinds: Iterable[str]) -> str:

@@ -51,15 +51,15 @@ class UndecidedKindError(StoreError):
 
     Attributes
     ----------
-    given : str
+    folder : str
         The folder as it was named.
     names : tuple of str
         Names with a scheme, such as ``claude:FOLDER``. Each opens the folder as one kind.
     """
 
-    def __init__(self, message: str, *, given: str = "", names: tuple[str, ...] = ()) -> None:
+    def __init__(self, message: str, *, folder: str = "", names: tuple[str, ...] = ()) -> None:
         super().__init__(message)
-        self.given = given
+        self.folder = folder
         self.names = names
 
 

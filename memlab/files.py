@@ -64,7 +64,7 @@ _READ_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 @contextmanager
 def ordinary_file(
-    path: Path | str, *, most: int = LARGEST, follow_links: bool = True
+    path: Path | str, *, max_bytes: int = LARGEST, follow_links: bool = True
 ) -> Iterator[BinaryIO]:
     """Open a regular file for reading; raise OSError for a pipe or a device.
 
@@ -72,8 +72,8 @@ def ordinary_file(
     ----------
     path : Path or str
         The file.
-    most : int
-        Maximum size in bytes. Raise OSError for a larger file.
+    max_bytes : int
+        Maximum size. Raise OSError for a larger file.
     follow_links : bool
         Whether `path` may be a symbolic link.
     """
@@ -82,13 +82,13 @@ def ordinary_file(
         status = os.fstat(file.fileno())
         if not S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "no ordinary file", str(path))
-        if status.st_size > most:
-            raise OSError(errno.EFBIG, f"larger than {most / 2**20:,.0f} MiB", str(path))
+        if status.st_size > max_bytes:
+            raise OSError(errno.EFBIG, f"larger than {max_bytes / 2**20:,.0f} MiB", str(path))
         yield file
 
 
-def limit_like(path: Path | None) -> FileMode:
-    """Return the limit on permissions of a new file with data from a file or folder.
+def permissions_like(path: Path | None) -> FileMode:
+    """Return the maximum permissions of a new file with data from a file or folder.
 
     None stands for a server. Only the owner may read data from a server, or from a path whose
     permissions cannot be read.
@@ -117,26 +117,34 @@ def make_like(descriptor: int, owner: tuple[int, int], mode: int) -> None:
     mode : int
         Permission bits.
     """
+    user, group = owner
     status = os.fstat(descriptor)
     if (status.st_uid, status.st_gid) != owner:
         try:
-            os.fchown(descriptor, *owner)
+            os.fchown(descriptor, user, group)
         except PermissionError:  # members of a group may still give their own files to the group
             with suppress(PermissionError):
-                os.fchown(descriptor, -1, owner[1])
-    os.fchmod(descriptor, FileMode(mode, owner[1]).of(os.fstat(descriptor).st_gid))
+                os.fchown(descriptor, -1, group)
+    group_of_file = os.fstat(descriptor).st_gid
+    os.fchmod(descriptor, FileMode(mode, group).of(group_of_file))
 
 
 def write_whole(
-    path: Path | str, content: bytes | str, *, limit: FileMode = DEFAULT_MODE, replace: bool = True
+    path: Path | str,
+    content: bytes | str,
+    *,
+    permissions: FileMode = DEFAULT_MODE,
+    replace: bool = True,
 ) -> Path:
     """Write `content` to `path` atomically.
 
     >>> write_whole("note.txt", "kept").read_text()
     'kept'
     """
-    with whole_file(path, limit=limit, replace=replace) as draft:
-        draft.write_bytes(content.encode() if isinstance(content, str) else content)
+    with whole_file(path, permissions=permissions, replace=replace) as draft:
+        if isinstance(content, str):
+            content = content.encode()
+        draft.write_bytes(content)
     return Path(path)
 
 
@@ -151,17 +159,17 @@ def read_whole(path: Path | str) -> bytes:
         raise MemlabError(message) from error
 
 
-def read_end(path: Path, most: int) -> bytes:
-    """Return the last `most` bytes of a regular file; no bytes if it cannot be read."""
-    with suppress(OSError), ordinary_file(path, most=sys.maxsize) as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - most))
-        return file.read(most)
+def read_end(path: Path, count: int) -> bytes:
+    """Return the last `count` bytes of a regular file; no bytes if it cannot be read."""
+    with suppress(OSError), ordinary_file(path, max_bytes=sys.maxsize) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - count))
+        return file.read(count)
     return b""
 
 
 @contextmanager
 def whole_file(
-    path: Path | str, *, limit: FileMode = DEFAULT_MODE, replace: bool = True
+    path: Path | str, *, permissions: FileMode = DEFAULT_MODE, replace: bool = True
 ) -> Iterator[Path]:
     """Yield an empty draft beside `path`. The draft becomes the file unless the block raises.
 
@@ -169,7 +177,7 @@ def whole_file(
     ----------
     path : Path or str
         The file to write.
-    limit : FileMode
+    permissions : FileMode
         Upper limit on its permissions.
     replace : bool
         Whether an existing file is replaced. Otherwise raise MemlabError if there is one.
@@ -181,7 +189,7 @@ def whole_file(
         _check_target(target, path, replace=replace)
         _remove_stale_drafts(target)
         try:
-            lock_descriptor = _make(draft, target, limit)
+            lock_descriptor = _create_draft(draft, target, permissions)
             try:
                 yield draft
             finally:
@@ -267,17 +275,17 @@ def _discard(draft: Path) -> None:
             path.unlink()
 
 
-def _make(draft: Path, target: Path, limit: FileMode) -> int:
+def _create_draft(draft: Path, target: Path, permissions: FileMode) -> int:
     """Create and lock an empty draft, and return its descriptor.
 
-    Its permissions are at most those of `limit` and of the file that it replaces.
+    Its permissions are at most those of `permissions` and of the file that it replaces.
     """
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW
-    descriptor = os.open(draft, flags, limit.mode)
+    descriptor = os.open(draft, flags, permissions.mode)
     try:
         status = os.fstat(descriptor)
         mode = target.stat().st_mode if target.exists() else status.st_mode
-        os.fchmod(descriptor, mode & limit.of(status.st_gid))
+        os.fchmod(descriptor, mode & permissions.of(status.st_gid))
         flock(descriptor, LOCK_EX | LOCK_NB)
     except BaseException:
         os.close(descriptor)

@@ -43,7 +43,7 @@ def _offers_on(group: str, _path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
 
 
 def offer_named(
-    group: str, name: str, what: str, error: type[MemlabError] = MemlabError
+    group: str, name: str, noun: str, error: type[MemlabError] = MemlabError
 ) -> EntryPoint | None:
     """Return the entry point of a name; None if no package offers it.
 
@@ -51,7 +51,7 @@ def offer_named(
     ----------
     group, name : str
         The group and the name.
-    what : str
+    noun : str
         The noun for the message: "policy" or "system".
     error : type of MemlabError
         The class of the error.
@@ -75,20 +75,20 @@ def offer_named(
         if group == POLICIES:
             alternative = ", or name the class as package.module:Class"
         raise error(
-            f"the packages {' and '.join(packages)} both offer a {what} {name!r}: uninstall "
+            f"the packages {' and '.join(packages)} both offer a {noun} {name!r}: uninstall "
             f"one{alternative}"
         )
     return points[0]
 
 
-def load_offer(point: EntryPoint, what: str, error: type[MemlabError] = MemlabError) -> Any:
+def load_offer(point: EntryPoint, noun: str, error: type[MemlabError] = MemlabError) -> Any:
     """Import and return the object of an entry point.
 
     Parameters
     ----------
     point : EntryPoint
         The entry point.
-    what : str
+    noun : str
         The noun for the message: "policy" or "system".
     error : type of MemlabError
         The class of the error.
@@ -102,7 +102,7 @@ def load_offer(point: EntryPoint, what: str, error: type[MemlabError] = MemlabEr
         return point.load()
     except Exception as cause:
         raise error(
-            f"the {what} {point.name!r} of the package {package_of(point)} cannot be imported: "
+            f"the {noun} {point.name!r} of the package {package_of(point)} cannot be imported: "
             f"{type(cause).__name__}: {cause}; update or uninstall the package"
         ) from cause
 

@@ -164,6 +164,11 @@ def _parse_claude(_name: str, value: Any) -> Mapping[str, Any]:
     return MappingProxyType(settings)
 
 
+def _parse_tags(_name: str, value: Any) -> frozenset[str]:
+    """Return a set of tags."""
+    return frozenset(_list_of_texts(value))
+
+
 def _parse_kinds(_name: str, value: Any) -> Mapping[str, str]:
     """Return the kind of memory by type of Claude Code's memories."""
     kinds = [kind.value for kind in MemoryKind]
@@ -235,7 +240,7 @@ class Settings:
         The name of the store in the file.
     lines : mapping of str to int
         The line of each setting in the file, by key.
-    not_obeyed : str
+    ignored_reason : str
         Why the settings of the file are not used; empty if they are.
     """
 
@@ -259,7 +264,7 @@ class Settings:
         _parse_paths, "access logs of the agent's reads; paths from this folder", tuple
     )
     protected_tags: frozenset[str] = _setting(
-        lambda _, value: frozenset(_list_of_texts(value)),
+        _parse_tags,
         "memories with one of these are never deleted",
         frozenset,
     )
@@ -294,7 +299,7 @@ class Settings:
     file: Path | None = None
     name: str = ""
     lines: Mapping[str, int] = field(default_factory=dict)
-    not_obeyed: str = ""
+    ignored_reason: str = ""
 
     @property
     def keep_recent(self) -> int | None:
@@ -397,7 +402,7 @@ def read_settings(folder: Path, name: str, like: Path | None = None) -> Settings
     try:
         text = text_of(file, like)
     except _UntrustedOwnerError as error:
-        return Settings(file=file, name=name, not_obeyed=str(error))
+        return Settings(file=file, name=name, ignored_reason=str(error))
     if text is None:
         return NO_SETTINGS
     try:
@@ -413,7 +418,8 @@ def read_settings(folder: Path, name: str, like: Path | None = None) -> Settings
     values: dict[str, Any] = {}
     lines: dict[str, int] = {}
     # The store's own settings come last, so that they take precedence.
-    for path, table in (((), content), ((STORES, name), table_of_store)):
+    tables_by_path = {(): content, (STORES, name): table_of_store}
+    for path, table in tables_by_path.items():
         for key, value in table.items():
             if is_newer_format and key not in SETTINGS:
                 continue  # the newer format added it
@@ -485,7 +491,7 @@ def text_of(file: Path, like: Path | None) -> str | None:
         return None
     _check_owner(file, status, like)
     try:
-        with ordinary_file(file, most=_MAX_BYTES, follow_links=False) as opened:
+        with ordinary_file(file, max_bytes=_MAX_BYTES, follow_links=False) as opened:
             # Somebody may have replaced the file since.
             _check_owner(file, os.fstat(opened.fileno()), like)
             raw = opened.read(_MAX_BYTES)

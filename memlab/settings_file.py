@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from memlab.errors import SettingsError
-from memlab.files import FileMode, folder_held, limit_like, make_like, whole_file
+from memlab.files import FileMode, folder_held, make_like, permissions_like, whole_file
 from memlab.settings import (
     EXAMPLES,
     FILE,
@@ -53,8 +53,8 @@ def template_of(
 ) -> str:
     """Return the text that :func:`write_template` would write. Nothing is written."""
     existing = read_settings(folder, name, like)
-    if existing.not_obeyed:
-        raise SettingsError(f"{existing.not_obeyed}; move it away first")
+    if existing.ignored_reason:
+        raise SettingsError(f"{existing.ignored_reason}; move it away first")
     return with_examples(text_of(folder / FILE, like) or "", name, examples)
 
 
@@ -92,18 +92,21 @@ def _rewrite(folder: Path, name: str, like: Path | None, change: Callable[[str],
             f"the name {name!r} is not UTF-8, so that no settings can have it; rename the store"
         ) from error
     existing = read_settings(folder, name, like)  # an invalid file is left unchanged
-    if existing.not_obeyed:
-        raise SettingsError(f"{existing.not_obeyed}; nothing was written: move it away first")
+    if existing.ignored_reason:
+        raise SettingsError(f"{existing.ignored_reason}; nothing was written: move it away first")
     file = folder / FILE
     if like is None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    limit_of_store = limit_like(like)
+    permissions_of_store = permissions_like(like)
     # Nobody but the owner may write to the file, and the owner may always read and write.
-    limit = FileMode(limit_of_store.mode & 0o644 | 0o600, limit_of_store.group)
+    permissions = FileMode(permissions_of_store.mode & 0o644 | 0o600, permissions_of_store.group)
     with folder_held(folder):
         present_text = text_of(file, like)
         text = change(present_text or "")
-        with whole_file(file, limit=limit) as draft, draft.open("w", encoding="utf-8") as opened:
+        with (
+            whole_file(file, permissions=permissions) as draft,
+            draft.open("w", encoding="utf-8") as opened,
+        ):
             opened.write(text)
             # A new file gets the owner of the store. An existing file keeps its owner.
             file_with_owner = like if present_text is None else file
@@ -112,7 +115,7 @@ def _rewrite(folder: Path, name: str, like: Path | None, change: Callable[[str],
                 mode = os.fstat(opened.fileno()).st_mode & 0o777
                 if present_text is None:
                     # The umask does not apply: everybody who may read the store needs its settings.
-                    mode = limit.mode
+                    mode = permissions.mode
                 make_like(opened.fileno(), (status.st_uid, status.st_gid), mode)
     read_settings(folder, name, like)  # raises SettingsError if the new file is not valid
     return file

@@ -197,7 +197,10 @@ def for_terminal(text: str) -> str:
     for number, part in enumerate(_JOINER.split(text)):
         # The pattern has one group, so that every second part is a joiner.
         is_joiner = number % 2 == 1
-        parts.append(part if is_joiner else "".join(map(_escaped_control, part)))
+        if is_joiner:
+            parts.append(part)
+        else:
+            parts += map(_escaped_control, part)
     return "".join(parts)
 
 
@@ -241,8 +244,9 @@ def _in_dollar_quotes(char: str) -> str:
         # Python has read a byte that is not UTF-8 as this surrogate.
         byte = ord(char) & 0xFF
         return f"\\x{byte:x}"
-    is_ascii = char < "\x80"
-    return char.encode("unicode_escape").decode() if is_ascii else f"\\U{ord(char):08x}"
+    if char < "\x80":  # ASCII
+        return char.encode("unicode_escape").decode()
+    return f"\\U{ord(char):08x}"
 
 
 def refused(failure: str, error: Exception, look_at: str = _FOLDER_AND_SPACE) -> str:
@@ -429,7 +433,7 @@ def reads_as_number(cell: Cell) -> bool:
 
 
 def numeric_columns(table: Table) -> list[bool]:
-    """Return for each column whether all its cells are numbers."""
+    """Return a flag for each column: True if all its cells are numbers."""
     if not table.rows:
         return [False] * len(table.header)
     columns = zip(*table.rows, strict=True)
@@ -457,11 +461,11 @@ def _lines(sheet: TextPage, width: int | None) -> Iterator[str]:
 
 def _labelled_lines(label: str, value: str, width: int | None) -> list[str]:
     """Return the lines of a text after its label, wrapped; a command is not wrapped."""
-    words = for_terminal(value)
-    if width is None or not words or _COMMAND.match(words):
-        return [f"{label}{words}"]
+    text = for_terminal(value)
+    if width is None or not text or _COMMAND.match(text):
+        return [f"{label}{text}"]
     width = max(width, len(label) + MIN_TEXT_WIDTH)
-    return _wrap(words, width, initial_indent=label, subsequent_indent=" " * len(label))
+    return _wrap(text, width, initial_indent=label, subsequent_indent=" " * len(label))
 
 
 class _Column(NamedTuple):
@@ -477,7 +481,7 @@ def _aligned(table: Table, width: int | None) -> Iterator[str]:
     A table that is too wide is printed in parts, one below the other.
     """
     limit = None if table.whole or width is not None else MAX_CELL_CHARS
-    rows_of_cells = [[_shown(cell, limit=limit) for cell in row] for row in table.rows]
+    rows_of_cells = [[_cell_text(cell, limit=limit) for cell in row] for row in table.rows]
     if not rows_of_cells:
         return
     rows = [list(table.header), *rows_of_cells] if table.header else rows_of_cells
@@ -501,8 +505,10 @@ def _row_lines(
     wrapped_cells = []
     for column in columns:
         cell = row[column.at]
-        fits = len(cell) <= column.width
-        wrapped_cells.append([cell] if fits else _wrapped_cell(cell, column.width))
+        if len(cell) <= column.width:
+            wrapped_cells.append([cell])
+        else:
+            wrapped_cells.append(_wrapped_cell(cell, column.width))
     for line in zip_longest(*wrapped_cells, fillvalue=""):
         padded_cells = [
             f"{cell:{alignments[column.at]}{column.width}}"
@@ -589,10 +595,13 @@ def _minimum_width(table: Table, rows: Sequence[Sequence[str]], at: int, longest
     needed = max(map(len, column))
     if not numeric_columns(table)[at]:
         needed = min(needed, MIN_TEXT_WIDTH)
-    words = table.header[at].split() if table.header else []
+    words = []
+    if table.header:
+        words += table.header[at].split()
     for cell in column:
         words += [word for word in cell.split() if len(word) <= longest_word]
-    return max(needed, *map(len, words)) if words else needed
+    longest = max(map(len, words), default=0)
+    return max(needed, longest)
 
 
 def _html_rows(table: Table) -> str:
@@ -620,7 +629,7 @@ def _html_cell(tag: str, cell: Cell, style: str) -> str:
     return f"<{tag} style='{style}'>{_escaped(cell)}</{tag}>"
 
 
-def _shown(cell: Cell, *, limit: int | None) -> str:
+def _cell_text(cell: Cell, *, limit: int | None) -> str:
     """Return a cell as text for a terminal, cut to `limit` characters; None for no limit."""
     if isinstance(cell, int):
         return f"{cell:,}"
@@ -632,8 +641,8 @@ def _shown(cell: Cell, *, limit: int | None) -> str:
 
 def _escaped(cell: Cell, limit: int = MAX_CELL_CHARS * 4) -> str:
     """Return the text of a cell, cut and escaped for HTML, with its indentation."""
-    text = _shown(cell, limit=limit)
-    words = text.lstrip(" ")
+    text = _cell_text(cell, limit=limit)
+    unindented = text.lstrip(" ")
     # An em space is about as wide as two spaces of a terminal.
-    indentation = "&emsp;" * ((len(text) - len(words)) // 2)
-    return f"{indentation}{html.escape(words)}"
+    indentation = "&emsp;" * ((len(text) - len(unindented)) // 2)
+    return f"{indentation}{html.escape(unindented)}"

@@ -47,9 +47,9 @@ class FileFormat(NamedTuple):
 
         Examples
         --------
-        >>> known = FileFormat(number=3, readable_from=3, oldest=2)
-        >>> known.check("this plan", Written(by=5, readable_from=3), MemlabError)
-        >>> known.check("this plan", Written(by=5, readable_from=4), MemlabError)
+        >>> plan_format = FileFormat(number=3, readable_from=3, oldest=2)
+        >>> plan_format.check("this plan", Written(by=5, readable_from=3), MemlabError)
+        >>> plan_format.check("this plan", Written(by=5, readable_from=4), MemlabError)
         Traceback (most recent call last):
         memlab.errors.MemlabError: this plan was written by a newer memlab, in format 5, which is \
 readable from format 4 on, and this memlab reads formats 2 to 3; nothing in it is lost: use a \

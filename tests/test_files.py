@@ -9,14 +9,21 @@ import pytest
 from memlab import clock
 from memlab.clock import wait_for_clock_tick
 from memlab.errors import MemlabError
-from memlab.files import OWNER_ONLY, FileMode, check_writable, limit_like, whole_file, write_whole
+from memlab.files import (
+    OWNER_ONLY,
+    FileMode,
+    check_writable,
+    permissions_like,
+    whole_file,
+    write_whole,
+)
 
 
 def test_file_is_written_whole_or_not_at_all(
     tmp_path: Path,
 ) -> None:
     page = tmp_path / "report.html"
-    with whole_file(page, limit=OWNER_ONLY) as draft:
+    with whole_file(page, permissions=OWNER_ONLY) as draft:
         assert draft.stat().st_mode & 0o777 == 0o600
         draft.write_text("<p>é</p>", encoding="utf-8")
         assert not page.exists()
@@ -65,7 +72,7 @@ def test_permissions_are_no_wider_than_limit_and_umask(
         write_whole(target, b"").chmod(before)
     mask = os.umask(0o022)
     try:
-        write_whole(target, b"new", limit=limit_like(like))
+        write_whole(target, b"new", permissions=permissions_like(like))
     finally:
         os.umask(mask)
     assert target.stat().st_mode & 0o777 == wanted
@@ -74,7 +81,7 @@ def test_permissions_are_no_wider_than_limit_and_umask(
 def test_file_of_another_group_gets_only_public_permissions() -> None:
     assert [FileMode(0o640, group=5).of(group) for group in (5, 6)] == [0o640, 0o600]
     assert FileMode(0o664, group=5).of(6) == 0o644
-    assert limit_like(None) == limit_like(Path("nothing")) == OWNER_ONLY
+    assert permissions_like(None) == permissions_like(Path("nothing")) == OWNER_ONLY
 
 
 def test_check_writable_reports_problems_without_writing(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def _commands_with_kind(
     arguments: Sequence[str], error: errors.UndecidedKindError
 ) -> Iterator[str]:
     """Yield the same command for each possible kind of a folder whose kind is undecided."""
-    paths = [argument for argument in arguments if _is_path(argument, error.given)]
+    paths = [argument for argument in arguments if _is_path(argument, error.folder)]
     if not paths:
         return
     for name in error.names:

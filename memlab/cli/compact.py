@@ -364,7 +364,7 @@ def _settings_notes(source: "Source") -> list[str]:
     from memlab.sources.opening import settings_of
 
     notes = []
-    reason = settings_of(source).not_obeyed
+    reason = settings_of(source).ignored_reason
     if reason:
         notes.append(f"settings: {reason}")
     if source.protected:

@@ -229,10 +229,10 @@ def write_picture(chart: Any, file: Path, source: "Source") -> None:
 
     The file is at most as readable as the store.
     """
-    from memlab.files import limit_like, write_whole
+    from memlab.files import permissions_like, write_whole
 
     picture = chart.svg() if file.suffix == ".svg" else chart.png(dpi=144)
-    write_whole(file, picture, limit=limit_like(source.permissions_template))
+    write_whole(file, picture, permissions=permissions_like(source.permissions_template))
 
 
 def print_result(result: Any, *lines: str, is_example: bool = False, **fields: Any) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import memlab
 from memlab.cli import output
 from memlab.clock import now_utc
-from memlab.files import limit_like, write_whole
+from memlab.files import permissions_like, write_whole
 from memlab.store.archive.schema import LATEST
 from memlab.text import command
 
@@ -24,8 +24,8 @@ def save_plan(plan: AnyPlan, file: Path | None, source: "Source") -> None:
     """Write a plan to a new file for review; do nothing if `file` is None."""
     if file is None:
         return
-    limit = limit_like(source.permissions_template)
-    write_whole(file, plan.to_json(), limit=limit, replace=False)
+    permissions = permissions_like(source.permissions_template)
+    write_whole(file, plan.to_json(), permissions=permissions, replace=False)
 
 
 def apply_plan(plan: AnyPlan, store: Path | str, *, all_prunable: bool) -> AnyReceipt:

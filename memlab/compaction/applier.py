@@ -193,7 +193,7 @@ def _opened_as_planned(plan: Plan, store: SourceLike | None) -> Source:
     raise errors.UndecidedKindError(
         f"plan {plan.digest[:12]} was made of {folder} as {planned_system.name}, and it is "
         f"{system.name}; nothing was changed: make a new plan of {' or '.join(names)}",
-        given=folder,
+        folder=folder,
         names=names,
     )
 

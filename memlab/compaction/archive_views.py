@@ -22,7 +22,7 @@ from memlab.compaction.recorded_change import RecordedChange, nothing_to_undo, r
 from memlab.compaction.store_change import receipt_of
 from memlab.compaction.wire import minute_in_words
 from memlab.errors import ArchiveError
-from memlab.files import limit_like, whole_file
+from memlab.files import permissions_like, whole_file
 from memlab.items import tags_as_text
 from memlab.sources.archived import open_archived
 from memlab.sources.base import Source
@@ -385,7 +385,7 @@ def export_archived(
     source = open_archived(store, digest or "")
 
     def export(archive: OpenArchive) -> int:
-        with whole_file(target, limit=limit_like(archive.path)) as draft:
+        with whole_file(target, permissions=permissions_like(archive.path)) as draft:
             return write(draft, _tables_of(source, archive, digest, search))
 
     return read_archive_of(source, export)

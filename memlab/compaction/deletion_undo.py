@@ -10,7 +10,7 @@ from memlab.compaction.store_change import StoreChange, explain_unrecorded
 from memlab.compaction.undo import Restored, Undo
 from memlab.compaction.wire import some_of
 from memlab.errors import ArchiveError
-from memlab.files import limit_like, whole_file
+from memlab.files import permissions_like, whole_file
 from memlab.sources.base import Source
 from memlab.sources.capabilities import require
 from memlab.sources.readers import Key
@@ -192,7 +192,7 @@ def restore_into(undo: Undo, into: Path) -> Restored:
         )
     with archive.read_transaction():
         copied = undo.requested_copies()
-        with whole_file(into, limit=limit_like(archive.path), replace=False) as draft:
+        with whole_file(into, permissions=permissions_like(archive.path), replace=False) as draft:
             copied.check()
             count = making.make(draft, copied)
     _check_made(into, count)

@@ -981,7 +981,7 @@ KEYS: Final[wire.StoredKeys] = {
         "memories": "memories",
         "tokens": "tokens",
     },
-    TriggerEffect: {"trigger": "trigger", "does": "does", "table": "table"},
+    TriggerEffect: {"trigger": "trigger", "verb": "does", "table": "table"},
 }
 """Stored keys of plans and receipts. Those of format 2 must never be changed."""
 _PLANNED_ROW_KEYS: Final = tuple(PLANNED_MEMORY_KEYS[name] for name in PlannedMemory._fields)

@@ -399,7 +399,7 @@ def _lines_of(path: Path) -> Iterator[bytes]:
 def _is_csv(path: Path) -> bool:
     """Return whether a file has lines and none of its first lines begins like a JSON object."""
     try:
-        with ordinary_file(path, most=sys.maxsize) as file:
+        with ordinary_file(path, max_bytes=sys.maxsize) as file:
             beginning = file.read(2**16)
     except (OSError, ValueError):
         return False  # reading it later raises the error

@@ -444,7 +444,7 @@ def plan(
         packed_plans=packed_plans,
     )
     if save is not None:
-        write_whole(Path(save), fleet_plan.to_json(), limit=OWNER_ONLY)
+        write_whole(Path(save), fleet_plan.to_json(), permissions=OWNER_ONLY)
     return fleet_plan
 
 

@@ -210,7 +210,7 @@ def write_fleet_report(output: str | PathLike[str], findings: FleetFindings) -> 
     >>> page.name
     'fleet.html'
     """
-    return write_whole(Path(output), fleet_page(findings).encode(), limit=OWNER_ONLY)
+    return write_whole(Path(output), fleet_page(findings).encode(), permissions=OWNER_ONLY)
 
 
 def fleet_page(findings: FleetFindings) -> str:

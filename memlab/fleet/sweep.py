@@ -285,7 +285,7 @@ class ParquetShards:
         """Write a table to a file atomically, readable by the owner alone."""
         import pyarrow.parquet as pq  # loads cloud file systems, which is slow
 
-        with whole_file(part, limit=OWNER_ONLY) as draft:
+        with whole_file(part, permissions=OWNER_ONLY) as draft:
             pq.write_table(table, draft, compression="zstd")
 
     def _open(self) -> bool:
@@ -341,7 +341,9 @@ class ParquetShards:
             "rests_on": self._task.depends_on,
             "finished": finished,
         }
-        write_whole(self.folder / _RUN_FILE, json.dumps(fields, indent=1) + "\n", limit=OWNER_ONLY)
+        write_whole(
+            self.folder / _RUN_FILE, json.dumps(fields, indent=1) + "\n", permissions=OWNER_ONLY
+        )
 
 
 def value_lookup(folder: Path, name: str) -> Callable[[str], bytes | None]:

@@ -96,8 +96,8 @@ def remembered_policy(source: Source) -> tuple[Policy, str]:
     if policy is None:
         if source.permissions_template is not None and not source.permissions_template.exists():
             raise StoreError(f"there is no store {source.name}; check the path")
-        not_obeyed = settings_of(source).not_obeyed
-        reason = f" ({not_obeyed})" if not_obeyed else ""
+        ignored_reason = settings_of(source).ignored_reason
+        reason = f" ({ignored_reason})" if ignored_reason else ""
         raise PolicyError(
             f"no policy is set for {source.name}{reason}: give a cap with --keep-recent N, or "
             f"let {command('size', source.name)} --save find one"

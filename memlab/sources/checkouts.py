@@ -134,7 +134,7 @@ def _repository_of(git: Path) -> Path | None:
 
 def _text_in(path: Path) -> str:
     """Return the text of a regular file; empty if it cannot be read or is too large."""
-    with suppress(OSError, ValueError), ordinary_file(path, most=_MAX_FILE_SIZE) as file:
+    with suppress(OSError, ValueError), ordinary_file(path, max_bytes=_MAX_FILE_SIZE) as file:
         return file.read(_MAX_FILE_SIZE).decode(errors="replace")
     return ""
 

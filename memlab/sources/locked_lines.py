@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from memlab.errors import StoreError
-from memlab.files import limit_like, ordinary_file, write_whole
+from memlab.files import ordinary_file, permissions_like, write_whole
 from memlab.sources.base import FileSource, WholeReader, WholeWriter
 from memlab.sources.readers import Key, Reader, Writer
 from memlab.store.archive.location import archive_path
@@ -87,7 +87,7 @@ class LockedLines(FileSource):
             for memory in sorted(restored, key=itemgetter("place")):
                 lines.insert(memory["place"], memory["line"])
             changed = _joined(lines, content)
-            write_whole(self.path.resolve(), changed, limit=limit_like(self.path))
+            write_whole(self.path.resolve(), changed, permissions=permissions_like(self.path))
 
     def check_record(self, key: Key, record: bytes, parsed: dict[str, Any]) -> None:
         """Check that an archived record is that of its line, and of this key."""

@@ -304,7 +304,7 @@ def _undecided(text: str, candidates: Sequence[str]) -> UndecidedKindError:
     return UndecidedKindError(
         f"{text} may be {' or '.join(systems)}, and as well a project's own documents: nothing in "
         f"it decides that; say which it is by its scheme, {commands}",
-        given=text,
+        folder=text,
         names=names,
     )
 
@@ -318,7 +318,7 @@ def _another_kind(text: str, recognised: Recognised, kinds: Sequence[str]) -> Un
         f"{text} is known as {known}, by its archive, its settings or a plan, and now looks like "
         f"{recognised.system}: it {recognised.evidence}; nothing was done: say which it is by its "
         f"scheme, {commands}. What was taken out comes back as before, with memlab restore",
-        given=text,
+        folder=text,
         names=names,
     )
 

@@ -196,7 +196,7 @@ class LineReader:
         has_type = False
         size = 0
         try:
-            with ordinary_file(file, most=_LARGEST) as opened:
+            with ordinary_file(file, max_bytes=_LARGEST) as opened:
                 size = os.fstat(opened.fileno()).st_size
                 for line in self._lines(opened):
                     if not (line.startswith(b"{") and line.endswith(b"}")):

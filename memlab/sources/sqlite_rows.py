@@ -63,7 +63,7 @@ def begins_as_sqlite(path: Path) -> bool:
 
     The file must not be open in this process: closing it here would release its locks.
     """
-    with suppress(OSError), ordinary_file(path, most=sys.maxsize) as file:
+    with suppress(OSError), ordinary_file(path, max_bytes=sys.maxsize) as file:
         return file.read(len(_MAGIC)) == _MAGIC
     return False
 

@@ -151,7 +151,7 @@ class _WrongAnswerError(Exception):
     """The answer to a command is not that of a Valkey or Redis server."""
 
     def __init__(self, command: str, answer: object) -> None:
-        super().__init__(f"to {command} it says {shapes.shown(answer)}")
+        super().__init__(f"to {command} it says {shapes.abbreviated(answer)}")
 
 
 @contextmanager
@@ -175,7 +175,7 @@ def _check_number(value: Any) -> None:
     """Check for a number in decimal digits."""
     _check_bytes(value)
     if not re.fullmatch(rb"\d{1,20}", value):  # int() takes signs, spaces and underscores, too
-        raise ValueError(f"{shapes.shown(value)} is not a number")
+        raise ValueError(f"{shapes.abbreviated(value)} is not a number")
 
 
 def _check_pairs(value: Any) -> None:

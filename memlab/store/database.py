@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from memlab.arguments import refusal
 from memlab.errors import BadRowError, DamagedLogWarning, MemlabError, StoreError
-from memlab.files import limit_like, ordinary_file, whole_file
+from memlab.files import ordinary_file, permissions_like, whole_file
 
 _COLUMNS: Final = """
     memory_id TEXT PRIMARY KEY, kind TEXT NOT NULL, title TEXT NOT NULL, body TEXT NOT NULL,
@@ -46,7 +46,7 @@ DAMAGED_LOG_ADVICE: Final = (
     "sqlite3 shell's .recover, or a backup), then move {log} away"
 )
 """Advice for a store whose write-ahead log is damaged."""
-_WAL_HEAD: Final = struct.Struct(">8I")
+_WAL_HEADER: Final = struct.Struct(">8I")
 """Header of a write-ahead log: magic, version, page size, checkpoint, two salts and two checksums.
 
 It is big-endian whatever the byte order of the checksums."""
@@ -149,48 +149,49 @@ _HEADER_READS: Final = 5
 """Maximum number of attempts to read the header of a write-ahead log."""
 _HEADER_PAUSE: Final = 0.02
 """Seconds between two attempts to read the header of a write-ahead log."""
-_MOST_LOG_COPIES: Final = 1_000
+_MAX_LOG_COPIES: Final = 1_000
 """Maximum number of copies of damaged logs that are kept beside a store."""
 
 
 def wal_fault(path: Path) -> str:
-    """Describe what is wrong with a store's write-ahead log; empty if nothing is.
+    """Describe the fault of a store's write-ahead log; empty if there is none.
 
     SQLite ignores a log whose header it cannot read, and the next writer empties it. A header that
     is being written at this moment is not damaged, so it is read again after a pause.
     """
     log = Path(f"{path}{SIDE_FILES[0]}")
-    head = _wal_head(log)
+    header = _read_wal_header(log)
     for _ in range(_HEADER_READS):
-        if _is_sound_head(head):
+        if _is_sound_header(header):
             return ""
         time.sleep(_HEADER_PAUSE)
-        before = head
-        head = _wal_head(log)
-        if head == before:
+        previous = header
+        header = _read_wal_header(log)
+        if header == previous:
             break
-    if _is_sound_head(head):
+    if _is_sound_header(header):
         return ""
     return f"the header of {log} is damaged, so the latest changes cannot be read"
 
 
-def _wal_head(log: Path) -> bytes:
+def _read_wal_header(log: Path) -> bytes:
     """Return the first bytes of a log; empty if it does not exist or cannot be opened."""
     try:
-        with ordinary_file(log, most=sys.maxsize, follow_links=False) as file:
-            return bytes(file.read(_WAL_HEAD.size + 1))
+        with ordinary_file(log, max_bytes=sys.maxsize, follow_links=False) as file:
+            return bytes(file.read(_WAL_HEADER.size + 1))
     except OSError:  # the fault is reported when the store is opened
         return b""
 
 
-def _is_sound_head(head: bytes) -> bool:
+def _is_sound_header(header: bytes) -> bool:
     """Return whether SQLite can read the header of a log; also True for a log without content."""
-    if len(head) <= _WAL_HEAD.size:  # no byte follows the header, if it is complete at all
+    if len(header) <= _WAL_HEADER.size:  # no byte follows the header, if it is complete at all
         return True
-    magic, version, *_, first, second = _WAL_HEAD.unpack(head[: _WAL_HEAD.size])
+    magic, version, *_, first, second = _WAL_HEADER.unpack(header[: _WAL_HEADER.size])
     if magic not in _WAL_BYTE_ORDERS or version != _WAL_VERSION:
         return False
-    return (first, second) == _wal_checksum(head[: _WAL_HEAD.size - 8], _WAL_BYTE_ORDERS[magic])
+    without_checksums = header[: _WAL_HEADER.size - 8]
+    return (first, second) == _wal_checksum(without_checksums, _WAL_BYTE_ORDERS[magic])
 
 
 def keep_damaged_log(path: Path) -> Path | None:
@@ -206,36 +207,37 @@ def keep_damaged_log(path: Path) -> Path | None:
     if not wal_fault(path):
         return None
     log = Path(f"{path}{SIDE_FILES[0]}")
-    with ordinary_file(log, most=sys.maxsize, follow_links=False) as file:
+    with ordinary_file(log, max_bytes=sys.maxsize, follow_links=False) as file:
         content = file.read()
-    for number in range(1, _MOST_LOG_COPIES):
-        kept = Path(f"{log}.damaged-{number}")
-        if not os.path.lexists(kept):
-            with whole_file(kept, limit=limit_like(path), replace=False) as draft:
+    for number in range(1, _MAX_LOG_COPIES):
+        copy = Path(f"{log}.damaged-{number}")
+        if not os.path.lexists(copy):
+            with whole_file(copy, permissions=permissions_like(path), replace=False) as draft:
                 draft.write_bytes(content)
             break
-        if kept.is_file() and not kept.is_symlink() and kept.read_bytes() == content:
+        is_regular = copy.is_file() and not copy.is_symlink()
+        if is_regular and copy.read_bytes() == content:
             break
     else:
         raise StoreError(
-            f"the header of {log} is damaged, and {_MOST_LOG_COPIES:,} copies of such logs are "
+            f"the header of {log} is damaged, and {_MAX_LOG_COPIES:,} copies of such logs are "
             "beside it; nothing was changed: move them away"
         )
     warnings.warn(
         f"the header of {log} is damaged, so the latest changes cannot be read, and "
-        f"opening the store for writing empties it; a copy is kept as {kept}",
+        f"opening the store for writing empties it; a copy is kept as {copy}",
         DamagedLogWarning,
         stacklevel=3,
     )
-    return kept
+    return copy
 
 
 def _wal_checksum(data: bytes, order: str) -> tuple[int, int]:
     """Return the two checksums of a write-ahead log over its header."""
     first = 0
     second = 0
-    words = struct.unpack(f"{order}{len(data) // 4}I", data)
-    for even, odd in zip(words[::2], words[1::2], strict=True):
+    numbers = struct.unpack(f"{order}{len(data) // 4}I", data)
+    for even, odd in zip(numbers[::2], numbers[1::2], strict=True):
         first = (first + even + second) & 0xFFFFFFFF
         second = (second + odd + first) & 0xFFFFFFFF
     return first, second
@@ -313,7 +315,7 @@ def check_table(connection: sqlite3.Connection, path: Path | str) -> None:
             "SELECT type, wr FROM pragma_table_list WHERE schema = 'main' AND name = 'memory_items'"
         ).fetchone()
         columns = [
-            _Column(name, declared.upper(), key, bool(hidden))
+            _Column(name=name, declared=declared.upper(), key=key, is_generated=bool(hidden))
             for name, declared, key, hidden in connection.execute(
                 "SELECT name, type, pk, hidden FROM pragma_table_xinfo('memory_items')"
             )
@@ -322,8 +324,8 @@ def check_table(connection: sqlite3.Connection, path: Path | str) -> None:
         raise StoreError(
             f"{path} has no table memory_items; name the memory.db that an agent writes"
         )
-    kind, without_rowid = table
-    fault = _table_fault(kind, columns, without_rowid=bool(without_rowid))
+    table_type, without_rowid = table
+    fault = _table_fault(table_type, columns, without_rowid=bool(without_rowid))
     if fault:
         raise StoreError(f"memory_items in {path} {fault}")
 
@@ -339,10 +341,10 @@ class _Column(NamedTuple):
     is_generated: bool
 
 
-def _table_fault(kind: str, columns: Sequence[_Column], *, without_rowid: bool) -> str:
-    """Return as a clause what is wrong with a table ``memory_items``; empty if nothing is."""
-    if kind != "table":
-        return f"is a {kind}, not a table; name the store itself"
+def _table_fault(table_type: str, columns: Sequence[_Column], *, without_rowid: bool) -> str:
+    """Describe the fault of a table ``memory_items`` as a clause; empty if there is none."""
+    if table_type != "table":
+        return f"is a {table_type}, not a table; name the store itself"
     if without_rowid:
         no_order = "was made WITHOUT ROWID, so its rows have no order of insertion"
         return f"{no_order}; {_REBUILD_ADVICE}"
@@ -358,7 +360,7 @@ def _table_fault(kind: str, columns: Sequence[_Column], *, without_rowid: bool) 
 
 
 def _column_fault(column: _Column) -> str:
-    """Return as a clause what is wrong with a column; empty if nothing is.
+    """Describe the fault of a column as a clause; empty if there is none.
 
     Further columns of an agent's own may have any type.
     """
@@ -380,7 +382,9 @@ def path_named(source: Path | str) -> Path:
     if not isinstance(source, str | PathLike):
         raise refusal(source, "PathLike", call="memlab", name="store")
     text = str(source)
-    return Path(unquote(urlsplit(text).path)) if text.startswith("file:") else Path(text)
+    if text.startswith("file:"):
+        text = unquote(urlsplit(text).path)
+    return Path(text)
 
 
 def stat_store(path: Path) -> os.stat_result | None:
@@ -402,9 +406,11 @@ def store_file(source: Path | str) -> Path:
         raise StoreError(f"there is no file {path}; check the path")
     if S_ISDIR(status.st_mode):
         raise StoreError(f"{path} is a folder and no store; memlab find {path} lists those inside")
-    if not S_ISREG(status.st_mode) or status.st_size == 0:
-        fault = "empty" if S_ISREG(status.st_mode) else "not a file"
-        raise StoreError(f"{path} is {fault}; name the memory.db that an agent writes")
+    advice = "name the memory.db that an agent writes"
+    if not S_ISREG(status.st_mode):
+        raise StoreError(f"{path} is not a file; {advice}")
+    if status.st_size == 0:
+        raise StoreError(f"{path} is empty; {advice}")
     return path
 
 

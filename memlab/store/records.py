@@ -21,11 +21,11 @@ from memlab.errors import ArchiveError, StoreError
 from memlab.items import is_load_bearing_stored
 from memlab.store.database import COLUMNS, ROWID_NAMES, limit_value_size, text_read_as
 from memlab.store.shapes import (
+    abbreviated,
     check_integer,
     list_of,
     mapping_of,
     non_empty,
-    shown,
     sqlite_value,
     text,
 )
@@ -49,10 +49,8 @@ It holds the place of the memory among others. No other field of a record has a 
 ROWS_PER_STATEMENT: Final = 900
 """Maximum number of rows in a statement. Older builds of SQLite accept at most 999 parameters."""
 
-
 _LARGE_VALUE: Final = 2**17
 """Size in bytes of a value. A row with a larger value is read by a statement of its own."""
-
 
 _ESCAPED_AS_QUESTION: Final = bytes.maketrans(bytes({*range(32), *b'"\\'}), b"?" * 34)
 """Translation table that replaces by a question mark each character that JSON escapes.
@@ -84,14 +82,14 @@ def layout_of(connection: sqlite3.Connection) -> Layout:
         "SELECT name, dflt_value IS NOT NULL FROM pragma_table_xinfo('memory_items') "
         "WHERE hidden = 0"
     ).fetchall()
-    others = sorted({name for name, _ in columns} - set(COLUMNS))
-    if SIGNALS in others:
+    own_columns = sorted({name for name, _ in columns} - set(COLUMNS))
+    if SIGNALS in own_columns:
         raise StoreError(
             f"memory_items has a column {SIGNALS}, the name of a table that memlab looks for "
             "beside it; rename that column"
         )
     return Layout(
-        columns=(*COLUMNS, *others),
+        columns=(*COLUMNS, *own_columns),
         defaulted=frozenset(name for name, has_default in columns if has_default),
         signals=signal_columns(connection),
     )
@@ -133,9 +131,9 @@ def records_at(
     connection: sqlite3.Connection, layout: Layout, positions: Iterable[int]
 ) -> Iterator[Record]:
     """Yield the records at `positions`, in that order; missing rows are left out."""
-    for wanted in batched(positions):
-        records = dict(_read_within(connection, layout, wanted))
-        for position in wanted:
+    for batch in batched(positions):
+        records = dict(_read_within(connection, layout, batch))
+        for position in batch:
             if position in records:
                 yield position, records[position]
 
@@ -181,7 +179,7 @@ def is_as_archived(record: bytes, archived: bytes, layout: Layout) -> bool:
     current_row = json.loads(record)
     archived_row = json.loads(archived)
     current_signals = current_row.pop(SIGNALS, [])
-    archived_signals = _known_signals(archived_row.pop(SIGNALS, []), layout)
+    archived_signals = _storable_signals(archived_row.pop(SIGNALS, []), layout)
     # Columns of an agent's own that were added since do not count.
     for name in current_row.keys() - archived_row.keys() - set(COLUMNS):
         del current_row[name]
@@ -197,8 +195,8 @@ def without_signals(record: bytes) -> bytes:
 
 def columns_of(records: Iterable[Record]) -> list[str]:
     """Return the additional columns that an empty store needs for `records`."""
-    others = {name for _, record in records for name in json.loads(record)}
-    return sorted(others - {*COLUMNS, SIGNALS})
+    names = {name for _, record in records for name in json.loads(record)}
+    return sorted(names - {*COLUMNS, SIGNALS})
 
 
 def selecting(columns: Iterable[str], table: str = "item") -> str:
@@ -235,7 +233,7 @@ def check_any_row(key: int | str, record: bytes, fields: dict[str, Any]) -> None
     for name in fields.keys() - _KNOWN_FIELDS:
         text(name)
         if name.lower() in ROWID_NAMES or "\0" in name:
-            raise ValueError(f"{shown(name)} is not a column of memory_items")
+            raise ValueError(f"{abbreviated(name)} is not a column of memory_items")
     texts = fields.keys() - non_texts.keys()
     if not texts >= {"kind", "tags_json"}:
         raise ValueError("it is of no kind, or has no tags")
@@ -348,18 +346,18 @@ def _rows_at(
     If the positions are dense, a range scan is faster than single lookups.
     """
     where = f"IN ({', '.join('?' * len(positions))})"
-    bound = positions
+    parameters = positions
     if set(map(type, positions)) == {int}:
         first = min(positions)
         last = max(positions)
         if last - first < 2 * len(positions):
             where = "BETWEEN ? AND ?"
-            bound = [first, last]
+            parameters = [first, last]
     with text_read_as(connection, text):
         return connection.execute(
             f"SELECT rowid, {selecting(layout.columns)} FROM main.memory_items AS item "
             f"WHERE rowid {where}",
-            bound,
+            parameters,
         ).fetchall()
 
 
@@ -371,28 +369,28 @@ class _JsonColumn(NamedTuple):
     after: str
 
 
-def _column_as_json(head: str, values: Sequence[Any], *, has_default: bool) -> _JsonColumn:
-    """Return the values of a column as JSON; `head` is the name of the field, with its colon."""
+def _column_as_json(prefix: str, values: Sequence[Any], *, has_default: bool) -> _JsonColumn:
+    """Return the values of a column as JSON; `prefix` is its name as a key."""
     try:
         texts = "".join(values).encode()
     except TypeError:  # not all values are texts
         if set(map(type, values)) == {float} and math.isfinite(sum(values)):
-            return _JsonColumn(head, map(repr, values), "")
+            return _JsonColumn(prefix, map(repr, values), "")
         # NULL is left out unless the column has another default.
-        null_field = f"{head}null" if has_default else ""
-        return _JsonColumn("", (_field_as_json(head, value, null_field) for value in values), "")
+        null_field = f"{prefix}null" if has_default else ""
+        return _JsonColumn("", (_field_as_json(prefix, value, null_field) for value in values), "")
     if texts.translate(_ESCAPED_AS_QUESTION) == texts:
-        return _JsonColumn(f'{head}"', values, '"')
-    return _JsonColumn(head, map(in_quotes, values), "")
+        return _JsonColumn(f'{prefix}"', values, '"')
+    return _JsonColumn(prefix, map(in_quotes, values), "")
 
 
-def _field_as_json(head: str, value: Any, null_field: str) -> str:
+def _field_as_json(prefix: str, value: Any, null_field: str) -> str:
     """Return a field of a record as JSON; `null_field` for NULL."""
     if value is None:
         return null_field
     if type(value) is str:
-        return head + in_quotes(value)
-    return head + as_json(value)
+        return prefix + in_quotes(value)
+    return prefix + as_json(value)
 
 
 def signals_at(
@@ -402,10 +400,10 @@ def signals_at(
     if not layout.signals:
         return {}
     marks = ", ".join("?" * len(positions))
-    chosen = selecting(layout.signals, "signal")
+    columns = selecting(layout.signals, "signal")
     with text_read_as(connection):
         selected = connection.execute(
-            f"SELECT item.rowid, {chosen} FROM main.memory_items AS item JOIN main.{SIGNALS} AS "
+            f"SELECT item.rowid, {columns} FROM main.memory_items AS item JOIN main.{SIGNALS} AS "
             f"signal ON {HAS_SIGNALS} WHERE item.rowid IN ({marks})",
             positions,
         ).fetchall()
@@ -452,7 +450,7 @@ def insert_records(
             waiting.append(tuple(row.values()))
         else:
             insert_row(connection, table, row)
-        for signal in _known_signals(signals, layout):
+        for signal in _storable_signals(signals, layout):
             connection.execute(_DELETE_STALE_SIGNALS, (position,))
             insert_row(connection, f"main.{SIGNALS}", signal)
         count += 1
@@ -483,25 +481,25 @@ def _insert_plain(
         connection.executemany(f"INSERT INTO {table} ({columns}) VALUES ({marks})", rows)
 
 
-def _known_signals(signals: Iterable[dict[str, Any]], layout: Layout) -> list[dict[str, Any]]:
+def _storable_signals(signals: Iterable[dict[str, Any]], layout: Layout) -> list[dict[str, Any]]:
     """Return the signals of a row for which the store has columns."""
-    known_signals = []
+    storable_signals = []
     for signal in signals:
         fields = {name: value for name, value in signal.items() if name in layout.signals}
         if fields:
-            known_signals.append(fields)
-    return known_signals
+            storable_signals.append(fields)
+    return storable_signals
 
 
 def insert_row(
-    connection: sqlite3.Connection, table: str, row: dict[str, Any], insert: str = "INSERT"
+    connection: sqlite3.Connection, table: str, row: dict[str, Any], verb: str = "INSERT"
 ) -> None:
     """Insert a row of JSON values with their stored types."""
-    bound = [bound_value(value) for value in row.values()]
+    bindings = [bound_value(value) for value in row.values()]
     columns = ", ".join(map(quoted, row))
-    expressions = ", ".join(expression for expression, _ in bound)
-    parameters = [parameter for _, parameter in bound]
-    connection.execute(f"{insert} INTO {table} ({columns}) VALUES ({expressions})", parameters)
+    expressions = ", ".join(expression for expression, _ in bindings)
+    parameters = [parameter for _, parameter in bindings]
+    connection.execute(f"{verb} INTO {table} ({columns}) VALUES ({expressions})", parameters)
 
 
 def bound_value(value: Any) -> tuple[str, Any]:
@@ -511,6 +509,6 @@ def bound_value(value: Any) -> tuple[str, Any]:
             return "CAST(? AS TEXT)", bytes.fromhex(digits)
         case {"blob": digits}:
             return "?", bytes.fromhex(digits)
-        case {"real": word}:
-            return "?", float(word)
+        case {"real": number}:
+            return "?", float(number)
     return "?", value

@@ -41,25 +41,25 @@ class TriggerEffect(NamedTuple):
     ----------
     trigger : str
         The trigger; empty for a foreign key.
-    does : str
+    verb : str
         What is done to the table, as a verb.
     table : str
         The table.
     """
 
     trigger: str
-    does: str
+    verb: str
     table: str
 
 
-def check_deletion(connection: sqlite3.Connection, chosen: str) -> tuple[TriggerEffect, ...]:
+def check_deletion(connection: sqlite3.Connection, condition: str) -> tuple[TriggerEffect, ...]:
     """Check that deleting rows has no permanent effect on other tables; change nothing.
 
     Parameters
     ----------
     connection : sqlite3.Connection
         The store.
-    chosen : str
+    condition : str
         The SQL condition of the rows.
 
     Returns
@@ -72,10 +72,10 @@ def check_deletion(connection: sqlite3.Connection, chosen: str) -> tuple[Trigger
     UnsafeDeletionError
         If a foreign key or a trigger ties other tables to the rows.
     """
-    for table, conditions in foreign_keys_on_memories(connection):
+    for table, join_conditions in foreign_keys_on_memories(connection):
         (rows,) = connection.execute(
             f"SELECT count(*) FROM main.{quoted(table)} AS other WHERE EXISTS (SELECT 1 FROM "
-            f"main.memory_items AS item WHERE {' AND '.join(conditions)} AND ({chosen}))"
+            f"main.memory_items AS item WHERE {' AND '.join(join_conditions)} AND ({condition}))"
         ).fetchone()
         if rows:
             plural = "" if rows == 1 else "s"
@@ -108,7 +108,7 @@ def _check_reversible(
     permanent = [
         effect
         for effect in written
-        if effect.does != INSERTS and effect.table not in rewritten_tables
+        if effect.verb != INSERTS and effect.table not in rewritten_tables
     ]
     _refuse_permanent(permanent, change)
     return written
@@ -119,21 +119,21 @@ def check_supersession(connection: sqlite3.Connection) -> None:
     update = "UPDATE main.memory_items SET superseded_by = 0 WHERE rowid = 0"
     written = _effects_of(connection, update)
     # A trigger that deletes rows and writes new ones to the same table replaces them.
-    rewritten_tables = {effect.table for effect in written if effect.does != DELETES}
+    rewritten_tables = {effect.table for effect in written if effect.verb != DELETES}
     permanent = [
         effect
         for effect in written
-        if effect.does == DELETES and effect.table not in rewritten_tables
+        if effect.verb == DELETES and effect.table not in rewritten_tables
     ]
     _refuse_permanent(permanent, "is superseded")
 
 
 def _refuse_permanent(permanent: list[TriggerEffect], change: str) -> None:
     """Raise UnsafeDeletionError if there is an effect that nothing undoes."""
-    for trigger, does, table in permanent:
+    for trigger, verb, table in permanent:
         who = f"the trigger {trigger}" if trigger else "a foreign key"
         raise UnsafeDeletionError(
-            f"{who} {does} the table {table} when a memory {change}, and nothing brings that back; "
+            f"{who} {verb} the table {table} when a memory {change}, and nothing brings that back; "
             "nothing was changed: drop it while memlab works, or do without memlab here"
         )
 
@@ -147,7 +147,8 @@ def _effects_of(connection: sqlite3.Connection, statement: str) -> tuple[Trigger
         "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' UNION ALL "
         "SELECT name, sql FROM sqlite_temp_schema WHERE type = 'trigger'"
     ).fetchall()
-    if not (triggers or connection.execute("PRAGMA foreign_keys").fetchone()[0]):
+    (enforces_foreign_keys,) = connection.execute("PRAGMA foreign_keys").fetchone()
+    if not triggers and not enforces_foreign_keys:
         return ()
     writes: set[tuple[str, str, str]] = set()
     own_tables = ["memory_items"]
@@ -170,8 +171,10 @@ def _effects_of(connection: sqlite3.Connection, statement: str) -> tuple[Trigger
     replacing_triggers = {name for name, sql in triggers if _REPLACE_STATEMENT.search(sql)}
     effects = []
     for trigger, verb, table in writes:
-        is_replacing = verb == INSERTS and trigger in replacing_triggers
-        effects.append(TriggerEffect(trigger, "replaces in" if is_replacing else verb, table))
+        if verb == INSERTS and trigger in replacing_triggers:
+            effects.append(TriggerEffect(trigger, "replaces in", table))
+        else:
+            effects.append(TriggerEffect(trigger, verb, table))
     return tuple(sorted(effects))
 
 
@@ -205,7 +208,7 @@ _HIGHEST_ROWID: Final = 2**63 - 1
 def classify_rows(connection: sqlite3.Connection, protected: frozenset[str] = frozenset()) -> int:
     """Classify each distinct pair of kind and tags once; return the number of load-bearing rows.
 
-    The prunable pairs stay in ``temp.prunable_pairs`` until :func:`forget_verdicts`. Superseded
+    The prunable pairs stay in ``temp.prunable_pairs`` until :func:`drop_classification`. Superseded
     rows that cannot be classified count as load-bearing. The caller has begun a transaction.
 
     Raises
@@ -213,12 +216,12 @@ def classify_rows(connection: sqlite3.Connection, protected: frozenset[str] = fr
     BadRowError
         If an active row cannot be classified.
     """
-    forget_verdicts(connection)
+    drop_classification(connection)
     connection.execute(
         "CREATE TEMP TABLE prunable_pairs "
         "(kind, tags_json, PRIMARY KEY (kind, tags_json)) WITHOUT ROWID"
     )
-    verdict = cache(is_load_bearing_stored)
+    is_load_bearing_pair = cache(is_load_bearing_stored)
     load_bearing = 0
     with text_read_as(connection):
         # Rows of a pair that is known to be prunable are skipped in SQL.
@@ -228,7 +231,7 @@ def classify_rows(connection: sqlite3.Connection, protected: frozenset[str] = fr
         ):
             try:
                 pair = _decoded(kind), _decoded(tags_json)
-                is_load_bearing = verdict(*pair, protected)
+                is_load_bearing = is_load_bearing_pair(*pair, protected)
             except ValueError as error:
                 if active:
                     raise _unclassifiable(connection, position, error) from error
@@ -242,22 +245,25 @@ def classify_rows(connection: sqlite3.Connection, protected: frozenset[str] = fr
 
 def surplus_condition(connection: sqlite3.Connection, keep_recent: int) -> str | None:
     """Return the SQL condition of the classified rows beyond a cap; None if there are none."""
-    cut = connection.execute(
+    newest_surplus = connection.execute(
         f"SELECT rowid FROM memory_items WHERE {_ACTIVE_PRUNABLE} "
         "ORDER BY rowid DESC LIMIT 1 OFFSET ?",
         (min(keep_recent, _HIGHEST_ROWID),),
     ).fetchone()
-    return None if cut is None else f"rowid <= {cut[0]} AND {_ACTIVE_PRUNABLE}"
+    if newest_surplus is None:
+        return None
+    (rowid,) = newest_surplus
+    return f"rowid <= {rowid} AND {_ACTIVE_PRUNABLE}"
 
 
-def delete_rows(connection: sqlite3.Connection, chosen: str, load_bearing: int) -> int:
+def delete_rows(connection: sqlite3.Connection, condition: str, load_bearing: int) -> int:
     """Delete rows, and check that all load-bearing ones are still there, unchanged.
 
     Parameters
     ----------
     connection : sqlite3.Connection
         The store, after :func:`classify_rows` in the same transaction.
-    chosen : str
+    condition : str
         The SQL condition of the rows.
     load_bearing : int
         The number of load-bearing rows.
@@ -267,26 +273,26 @@ def delete_rows(connection: sqlite3.Connection, chosen: str, load_bearing: int) 
     int
         The number of deleted rows.
     """
-    check_deletion(connection, chosen)
-    digest_before = fingerprint_under_triggers(connection, f"({chosen}) IS NOT TRUE")
+    check_deletion(connection, condition)
+    digest_before = fingerprint_under_triggers(connection, f"({condition}) IS NOT TRUE")
     changes_before = connection.total_changes
     deleted_signals = 0
     if signal_columns(connection):
         deleted_signals = connection.execute(
             f"DELETE FROM main.{SIGNALS} AS signal WHERE EXISTS (SELECT 1 FROM main.memory_items "
-            f"AS item WHERE {HAS_SIGNALS} AND ({chosen}))"
+            f"AS item WHERE {HAS_SIGNALS} AND ({condition}))"
         ).rowcount
-    deleted = connection.execute(f"DELETE FROM memory_items WHERE {chosen}").rowcount
+    deleted = connection.execute(f"DELETE FROM memory_items WHERE {condition}").rowcount
     changed = connection.total_changes - changes_before - deleted - deleted_signals
-    left = count_load_bearing(connection, "TRUE")
+    load_bearing_left = count_load_bearing(connection, "TRUE")
     fault = ""
     likely_cause = "a trigger"
     has_triggers = digest_before is not None
     if changed and not has_triggers:
         fault = f"changed {changed} others"
         likely_cause = "foreign keys"
-    elif left != load_bearing:
-        fault = f"left {left} of {load_bearing} load-bearing rows"
+    elif load_bearing_left != load_bearing:
+        fault = f"left {load_bearing_left} of {load_bearing} load-bearing rows"
     elif digest_before != fingerprint_under_triggers(connection, "TRUE"):
         fault = "changed or kept others than were chosen"
     if fault:
@@ -297,17 +303,17 @@ def delete_rows(connection: sqlite3.Connection, chosen: str, load_bearing: int) 
     return deleted
 
 
-def count_load_bearing(connection: sqlite3.Connection, chosen: str) -> int:
+def count_load_bearing(connection: sqlite3.Connection, condition: str) -> int:
     """Return the number of load-bearing rows that meet an SQL condition.
 
     The caller has called :func:`classify_rows` in the same transaction.
     """
-    where = f"({chosen}) AND {_NOT_PRUNABLE}"
+    where = f"({condition}) AND {_NOT_PRUNABLE}"
     (count,) = connection.execute(f"SELECT count(*) FROM memory_items WHERE {where}").fetchone()
     return int(count)
 
 
-def forget_verdicts(connection: sqlite3.Connection) -> None:
+def drop_classification(connection: sqlite3.Connection) -> None:
     """Drop the temporary table of :func:`classify_rows`."""
     connection.execute("DROP TABLE IF EXISTS temp.prunable_pairs")
 

@@ -20,7 +20,7 @@ def text(value: Any, errors: str = "strict") -> None:
     try:
         value.encode("utf-8", errors)
     except UnicodeEncodeError:
-        raise ValueError(f"{shown(value)} has half a character in it") from None
+        raise ValueError(f"{abbreviated(value)} has half a character in it") from None
 
 
 def raw_text(value: Any) -> None:
@@ -41,7 +41,7 @@ def check_integer(value: Any, least: int = -_INT64_END, most: int = _INT64_END -
     """Check for a whole number in a range; 64 bits by default."""
     check_type(value, int, "a whole number")
     if not least <= value <= most:
-        raise ValueError(f"{shown(value)} is out of range")
+        raise ValueError(f"{abbreviated(value)} is out of range")
 
 
 def boolean(value: Any) -> None:
@@ -55,7 +55,7 @@ def digits(value: Any) -> None:
     try:
         bytes.fromhex(value)
     except ValueError:
-        raise ValueError(f"{shown(value)} is not bytes in hexadecimal digits") from None
+        raise ValueError(f"{abbreviated(value)} is not bytes in hexadecimal digits") from None
 
 
 def sqlite_value(value: Any) -> None:
@@ -72,7 +72,7 @@ def sqlite_value(value: Any) -> None:
         (hexadecimal,) = value.values()
         digits(hexadecimal)
     elif value is not None and value not in ({"real": "inf"}, {"real": "-inf"}):
-        raise ValueError(f"{shown(value)} is not a value of SQLite")
+        raise ValueError(f"{abbreviated(value)} is not a value of SQLite")
 
 
 def text_or(text_shape: Shape, other_shape: Shape) -> Shape:
@@ -138,35 +138,35 @@ def mapping_of(shape: Shape) -> Shape:
 
 
 def fields(
-    known: Mapping[str, Shape], *, absent: Collection[str] = (), others: Shape | None = None
+    shapes: Mapping[str, Shape], *, absent: Collection[str] = (), others: Shape | None = None
 ) -> Shape:
     """Return the shape of an object with named fields.
 
     Parameters
     ----------
-    known : mapping of str to shape
+    shapes : mapping of str to shape
         The shape of each field.
     absent : collection of str
         Fields that may be missing.
     others : shape, optional
         The shape of fields with other names; by default there must be none.
     """
-    needed = known.keys() - set(absent)
+    required = shapes.keys() - set(absent)
 
     def check(value: Any) -> None:
         check_type(value, dict, "an object")
-        missing = needed - value.keys()
+        missing = required - value.keys()
         if missing:
             raise ValueError(f"{min(missing)} is missing")
         for name, field_value in value.items():
-            shape = known.get(name, others)
+            shape = shapes.get(name, others)
             if shape is None:
-                raise ValueError(f"{shown(name)} does not belong there")
+                raise ValueError(f"{abbreviated(name)} does not belong there")
             try:
                 text(name)
                 shape(field_value)
             except ValueError as error:
-                raise ValueError(f"{shown(name)[1:-1]}: {error}") from None
+                raise ValueError(f"{abbreviated(name)[1:-1]}: {error}") from None
 
     return check
 
@@ -174,10 +174,10 @@ def fields(
 def check_type(value: Any, kind: type, word: str) -> None:
     """Check that the type of a value is exactly this one, not a subclass."""
     if type(value) is not kind:
-        raise ValueError(f"{shown(value)} is not {word}")
+        raise ValueError(f"{abbreviated(value)} is not {word}")
 
 
-def shown(value: object) -> str:
+def abbreviated(value: object) -> str:
     """Return a shortened text of a value for a message."""
     return _repr(value)
 

@@ -40,6 +40,8 @@ def signal_columns(connection: sqlite3.Connection) -> tuple[str, ...]:
         "(SELECT 1 FROM main.sqlite_schema WHERE type = 'table' AND name = ?)",
         (SIGNALS, SIGNALS),
     )
-    key_order = dict(rows)
-    is_own = key_order.keys() >= SIGNAL_COLUMNS.keys() and key_order["memory_id"]
-    return tuple(key_order) if is_own else ()
+    place_in_key = dict(rows)
+    has_all_columns = place_in_key.keys() >= SIGNAL_COLUMNS.keys()
+    if not has_all_columns or not place_in_key["memory_id"]:
+        return ()  # a table of another program with the same name
+    return tuple(place_in_key)

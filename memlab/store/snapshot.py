@@ -7,18 +7,28 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from os import PathLike
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from memlab.arguments import expect
 from memlab.clock import wait_for_clock_tick
 from memlab.errors import ChangedWhileReadError, StoreError
-from memlab.files import limit_like, whole_file
+from memlab.files import permissions_like, whole_file
 from memlab.store import database
 from memlab.text import refused
 
 Result = TypeVar("Result")
-FileState = tuple[int, int, int]
-"""Time of change in nanoseconds, size in bytes, and inode of a file; zeros if there is none."""
+
+
+class FileState(NamedTuple):
+    """The state of a file, by which a change is noticed; zeros if there is no file."""
+
+    modified: int
+    """Time of the last change in nanoseconds."""
+    size: int
+    """Size in bytes."""
+    inode: int
+
+
 FileStates = dict[Path, FileState]
 """States of files by path."""
 
@@ -34,7 +44,7 @@ def open_snapshot(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 @contextmanager
-def open_snapshots(path: Path, most: int) -> Iterator[list[sqlite3.Connection]]:
+def open_snapshots(path: Path, count: int) -> Iterator[list[sqlite3.Connection]]:
     """Open a store several times, so that all connections see the same state.
 
     If another process commits in the meantime, only one connection is yielded.
@@ -47,7 +57,7 @@ def open_snapshots(path: Path, most: int) -> Iterator[list[sqlite3.Connection]]:
     ----------
     path : Path
         The store.
-    most : int
+    count : int
         The number of connections to open.
     """
     file = path.resolve()  # the side files are beside the target of a link
@@ -61,9 +71,13 @@ def open_snapshots(path: Path, most: int) -> Iterator[list[sqlite3.Connection]]:
         )
         try:
             with ExitStack() as opened:
-                opening = (closing(database.connect_reading(uri)) for _ in range(most))
-                connections = [opened.enter_context(connection) for connection in opening]
-                yield connections if most == 1 else _begin_reading_together(connections)
+                connections = []
+                for _ in range(count):
+                    connection = closing(database.connect_reading(uri))
+                    connections.append(opened.enter_context(connection))
+                if count > 1:
+                    connections = _begin_reading_together(connections)
+                yield connections
         except Exception as error:  # a file that is being rewritten can cause any error
             if before == states_of(before):
                 raise
@@ -85,7 +99,9 @@ def _begin_reading_together(connections: list[sqlite3.Connection]) -> list[sqlit
     after = [_begin_and_read_version(connection) for connection in others]
     # If no version changed between the first and the second query, there was a moment after all
     # first queries and before all second ones, and every connection sees the state at that moment.
-    return connections if before == after else [first]
+    if before == after:
+        return connections
+    return [first]
 
 
 def _begin_and_read_version(connection: sqlite3.Connection) -> int:
@@ -98,12 +114,12 @@ def _begin_and_read_version(connection: sqlite3.Connection) -> int:
     return int(version)
 
 
-def retry_if_changed(look: Callable[[], Result]) -> Result:
-    """Return ``look()``; call it up to five times if another process writes while it reads."""
+def retry_if_changed(read: Callable[[], Result]) -> Result:
+    """Return ``read()``; call it up to five times if another process writes while it reads."""
     for _ in range(_ATTEMPTS - 1):
         with suppress(ChangedWhileReadError):
-            return look()
-    return look()
+            return read()
+    return read()
 
 
 def read_snapshot(
@@ -114,12 +130,12 @@ def read_snapshot(
 ) -> Result:
     """Return ``read(connection)`` for a checked snapshot of a store."""
 
-    def look() -> Result:
+    def read_once() -> Result:
         with open_snapshot(path) as connection:
             check(connection, path)
             return read(connection)
 
-    return retry_if_changed(look)
+    return retry_if_changed(read_once)
 
 
 def copy_store(source: Path | str, target: Path | str) -> Path:
@@ -154,7 +170,7 @@ def copy_store(source: Path | str, target: Path | str) -> Path:
     """
     expect(target, str, PathLike, call="memlab.copy_store", name="target")
     path = database.store_file(source)
-    with whole_file(target, limit=limit_like(path), replace=False) as draft:
+    with whole_file(target, permissions=permissions_like(path), replace=False) as draft:
 
         def read(original: sqlite3.Connection) -> None:
             with closing(database.connect(draft)) as copy:
@@ -187,8 +203,7 @@ def _uri_for_reading(file: Path, stack: ExitStack) -> tuple[str, FileStates]:
 def _needs_recovery(file: Path, locking_uri: str, *, in_use: bool) -> bool:
     """Return whether a store was left in the middle of a transaction."""
     wal, shm, journal = (_side_file(file, suffix) for suffix in database.SIDE_FILES)
-    _, wal_size, _ = _state_of(wal)
-    if wal_size > 0 and not shm.exists():
+    if _state_of(wal).size > 0 and not shm.exists():
         return True
     if not journal.exists():
         return False
@@ -240,7 +255,7 @@ def states_of(files: Iterable[Path]) -> FileStates:
     A file that is changed from then on has another time of change.
     """
     states = {file: _state_of(file) for file in files}
-    times = [modified for modified, _, _ in states.values()]
+    times = [state.modified for state in states.values()]
     wait_for_clock_tick(max(times, default=0))
     return states
 
@@ -250,5 +265,5 @@ def _state_of(file: Path) -> FileState:
     try:
         stat = file.stat()
     except FileNotFoundError:
-        return 0, 0, 0
-    return stat.st_mtime_ns, stat.st_size, stat.st_ino
+        return FileState(modified=0, size=0, inode=0)
+    return FileState(modified=stat.st_mtime_ns, size=stat.st_size, inode=stat.st_ino)

@@ -9,7 +9,7 @@ from heapq import nlargest
 from os import PathLike
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 from memlab import items
 from memlab.arguments import expect, whole_number
@@ -24,7 +24,12 @@ from memlab.store.archive.runtime_deletion import (
     archived_first,
     note_deleted,
 )
-from memlab.store.selection import classify_rows, delete_rows, forget_verdicts, surplus_condition
+from memlab.store.selection import (
+    classify_rows,
+    delete_rows,
+    drop_classification,
+    surplus_condition,
+)
 
 
 def row_of(item: MemoryItem) -> tuple[Any, ...]:
@@ -42,7 +47,7 @@ def row_of(item: MemoryItem) -> tuple[Any, ...]:
         provenance.source_task_ref,
         provenance.authored_by,
         provenance.confidence,
-        _as_given(provenance.created_at),
+        _time_as_given(provenance.created_at),
         _json(provenance.supersedes),
         _json(provenance.evidence_refs),
         item.superseded_by,
@@ -83,7 +88,7 @@ def item_of(row: tuple[Any, ...]) -> MemoryItem:
         ) from error
 
 
-def _as_given(moment: datetime) -> str:
+def _time_as_given(moment: datetime) -> str:
     """Return a time as text; leave out a time zone that was not given."""
     if moment.tzname() == items.UTC_BY_DEFAULT.tzname(None):
         moment = moment.replace(tzinfo=None)
@@ -103,6 +108,15 @@ _UPSERT: Final = (
 )
 _SMALLEST_DATABASE: Final = 512
 """Size in bytes of one page of the smallest page size."""
+
+
+class _Match(NamedTuple):
+    """A row that a search matches. The best match is the largest one."""
+
+    words: int
+    """Number of searched words that the row contains."""
+    words_in_title_or_tags: int
+    rowid: int
 
 
 class ReadLog(Protocol):
@@ -190,19 +204,20 @@ class SqliteMemoryStore:
         expect(path, str, PathLike, call=type(self).__name__, name="path")
         expect(busy_timeout, float, int, call=type(self).__name__, name="busy_timeout")
         expect(archive, bool, call=type(self).__name__, name="archive")
-        named = database.path_named(path)
-        self.path: Final = None if str(named) == ":memory:" else named
-        self.archive: Final = Archive.beside(self.path) if archive and self.path else None
-        self.last_compaction: ArchivedCompaction | None = None
-        if archive and self.path is None:
+        file = database.path_named(path)
+        is_in_memory = str(file) == ":memory:"
+        if archive and is_in_memory:
             raise UnsafeDeletionError(
                 "a store in memory has no file, so it can have no archive: name a file, as "
                 "in SqliteMemoryStore(path, archive=True)"
             )
+        self.path: Final = None if is_in_memory else file
+        self.archive: Final = Archive.beside(file) if archive else None
+        self.last_compaction: ArchivedCompaction | None = None
         if self.path is not None:
             _prepare(self.path)
             database.keep_damaged_log(Path(self.path))
-        self.connection: Final = database.connect(named, busy_timeout=busy_timeout)
+        self.connection: Final = database.connect(file, busy_timeout=busy_timeout)
         try:
             with database.convert_sqlite_errors(path):
                 exists = self.connection.execute(
@@ -270,23 +285,24 @@ class SqliteMemoryStore:
         """
         expect(words, str, call="store.search", name="words")
         limit = whole_number("limit", limit, least=1)
-        wanted = set(words.casefold().split())
+        searched_words = set(words.casefold().split())
 
-        def ranked() -> Iterator[tuple[int, int, int]]:
+        def iter_matches() -> Iterator[_Match]:
             query = "SELECT rowid, title, tags_json, body FROM memory_items"
             for rowid, title, tags, body in self.connection.execute(query):
-                head = f"{title}\n{items.tags_as_text(tags)}".casefold()
-                text = str(body).casefold()
-                in_head = {word for word in wanted if word in head}
-                matches = in_head | {word for word in wanted if word in text}
-                if matches:
-                    yield len(matches), len(in_head), rowid
+                title_and_tags = f"{title}\n{items.tags_as_text(tags)}".casefold()
+                in_title_or_tags = {word for word in searched_words if word in title_and_tags}
+                body_text = str(body).casefold()
+                in_body = {word for word in searched_words if word in body_text}
+                in_any = in_title_or_tags | in_body
+                if in_any:
+                    yield _Match(len(in_any), len(in_title_or_tags), rowid)
 
         with self._converting_errors():
-            best = nlargest(limit, ranked())
+            best = nlargest(limit, iter_matches())
         results: list[MemoryItem] = []
-        for _, _, rowid in best:
-            results += self._items("WHERE rowid = ?", rowid)
+        for match in best:
+            results += self._items("WHERE rowid = ?", match.rowid)
         return tuple(results)
 
     def list_active(self, *, kind: MemoryKind | None = None) -> tuple[MemoryItem, ...]:
@@ -366,7 +382,7 @@ class SqliteMemoryStore:
                     connection, self.archive, is_surplus, policy_and_reason, at=now
                 ) as digest:
                     deleted = delete_rows(connection, is_surplus, load_bearing)
-            forget_verdicts(connection)
+            drop_classification(connection)
         note_deleted(self.archive, digest, at=now)
         self.last_compaction = None
         if digest is not None and self.path is not None:

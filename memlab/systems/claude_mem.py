@@ -367,7 +367,7 @@ def start_of(folder: Path) -> StartSettings:
 def _settings_in(file: Path) -> dict[str, Any]:
     """Return the settings of a file; older versions store them under ``env``."""
     try:
-        with ordinary_file(file, most=_MOST_SETTINGS_BYTES) as opened:
+        with ordinary_file(file, max_bytes=_MOST_SETTINGS_BYTES) as opened:
             content = mapping(reads.parsed(opened.read(_MOST_SETTINGS_BYTES).decode("utf-8-sig")))
     except (OSError, ValueError):
         return {}

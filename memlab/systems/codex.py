@@ -193,7 +193,7 @@ class RawMemoryReader(TableReader):
 def _memory_settings(configuration: Path) -> Mapping[str, Any]:
     """Return the settings of memories in a configuration file; none if it cannot be read."""
     with suppress(OSError, ValueError):
-        with ordinary_file(configuration, most=_MOST_CONFIGURATION_BYTES) as opened:
+        with ordinary_file(configuration, max_bytes=_MOST_CONFIGURATION_BYTES) as opened:
             content = tomllib.loads(opened.read(_MOST_CONFIGURATION_BYTES).decode())
         return mapping(content.get("memories"))
     return {}

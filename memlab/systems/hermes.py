@@ -262,7 +262,7 @@ def _has_file(folder: Path) -> bool:
 
 def _read(path: Path) -> str:
     """Return the text of a regular file. Invalid UTF-8 is replaced."""
-    with ordinary_file(path, most=_LARGEST) as file:
+    with ordinary_file(path, max_bytes=_LARGEST) as file:
         return file.read().decode(errors="replace")
 
 

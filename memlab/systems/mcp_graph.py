@@ -69,7 +69,7 @@ class McpGraph(FileSource):
         """Return a file whose first line is an entity or a relation; None for another path."""
         if tables or path.suffix not in _SUFFIXES:
             return None
-        with suppress(OSError), ordinary_file(path, most=_MOST_FILE_BYTES) as file:
+        with suppress(OSError), ordinary_file(path, max_bytes=_MOST_FILE_BYTES) as file:
             beginning = file.read(_MOST_FIRST_LINE_BYTES).lstrip()
             first = _parsed(beginning.partition(b"\n")[0])
             if _is_entity(first) or _is_relation(first):
@@ -93,7 +93,7 @@ class McpGraph(FileSource):
     def graph(self) -> Graph:
         """Return the parsed file; raise ChangedWhileReadError if it is written meanwhile."""
         try:
-            with ordinary_file(self.path, most=_MOST_FILE_BYTES) as file:
+            with ordinary_file(self.path, max_bytes=_MOST_FILE_BYTES) as file:
                 before = os.fstat(file.fileno())
                 data = file.read()
                 after = os.fstat(file.fileno())

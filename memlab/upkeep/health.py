@@ -179,9 +179,9 @@ def doctor(path: SourceLike, *, backlog: int | None = None) -> Diagnosis:
         return Diagnosis(str(path), (check, *_documents(path)))
     name = str(path) if source.is_native_format else source.name
     checks = [*_checks(source, name, backlog), *_documents(path)]
-    if settings.not_obeyed:
+    if settings.ignored_reason:
         advice = "move it away, or take it over with chown; memlab maintain does nothing until then"
-        checks.append(Check("settings", Status.WARN, settings.not_obeyed, advice))
+        checks.append(Check("settings", Status.WARN, settings.ignored_reason, advice))
     return Diagnosis(name, tuple(checks))
 
 

@@ -238,8 +238,8 @@ class _Run:
         """Raise an error if the settings belong to another user, or there is no store."""
         source = self._source
         settings = self._settings
-        if settings.not_obeyed:
-            message = f"{settings.not_obeyed}; nothing was done to {source.name}"
+        if settings.ignored_reason:
+            message = f"{settings.ignored_reason}; nothing was done to {source.name}"
             raise SettingsError(f"{message}: move it away, or take it over with chown")
         if source.permissions_template is not None and not source.permissions_template.exists():
             raise StoreError(f"there is no store {source.name}; check the path")

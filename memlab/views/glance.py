@@ -304,7 +304,7 @@ def _more_about(store: _StoreData, cap_note: str, now: datetime) -> dict[str, An
     parts["lost"] = losses_unknown(source)
     parts["past"] = source.external_history.note()
     parts["number"] = cap_note
-    parts["settings"] = settings_of(source).not_obeyed
+    parts["settings"] = settings_of(source).ignored_reason
     parts["future"] = _future_in_words(store.memories, store.name, now)
     return {name: part for name, part in parts.items() if part}
 

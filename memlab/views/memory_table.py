@@ -192,7 +192,7 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
     result = rows_of(evidence, policy, where=where, tag=tag, author=author, by=by)
     if policy_note:
         # The fact about settings that are ignored, if there is one, stays the first.
-        place = 1 if evidence.settings.not_obeyed else 0
+        place = 1 if evidence.settings.ignored_reason else 0
         result.attrs[FACTS].insert(place, ("memlab.toml", policy_note))
     return result
 
@@ -214,8 +214,8 @@ def rows_of(
     now = evidence.now
     past = evidence.past
     log = evidence.log
-    not_obeyed = evidence.settings.not_obeyed
-    facts = [("memlab.toml", not_obeyed)] if not_obeyed else []
+    ignored_reason = evidence.settings.ignored_reason
+    facts = [("memlab.toml", ignored_reason)] if ignored_reason else []
     activity = activity_of(past, past, evidence.references, now=now)
     table = _table_of_memories(evidence)
     table[NEED] = per_length(activity.levels, past[c.TOKENS].to_numpy())

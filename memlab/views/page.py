@@ -22,7 +22,7 @@ from memlab.errors import MemlabError
 from memlab.evidence.past import HistoryLike
 from memlab.evidence.reads import CutLosses, Log, describe_log
 from memlab.evidence.references import counted_in_words, not_counted_in_words
-from memlab.files import DEFAULT_MODE, check_writable, limit_like, write_whole
+from memlab.files import DEFAULT_MODE, check_writable, permissions_like, write_whole
 from memlab.frame.fields import arrays_of
 from memlab.frame.labelling import name_for_charts
 from memlab.growth.alerts import facts_of
@@ -259,9 +259,9 @@ def report(  # noqa: PLR0913 - each parameter is a separate option
         until=until,
     )
     source = findings.evidence.source
-    limit = DEFAULT_MODE if source is None else limit_like(source.permissions_template)
+    permissions = DEFAULT_MODE if source is None else permissions_like(source.permissions_template)
     page = page_of(findings, progress, folder=output.absolute().parent)
-    write_whole(output, page.encode(), limit=limit)
+    write_whole(output, page.encode(), permissions=permissions)
     plan_file = None
     if record is not None:
         if source is None:
@@ -277,7 +277,7 @@ def _write_record(record: Path, source: Source, findings: Findings) -> Path | No
     """
     if findings.cap is None:
         raise MemlabError("there is no cap to record; name one: keep_recent (--keep-recent)")
-    limit = limit_like(source.permissions_template)
+    permissions = permissions_like(source.permissions_template)
     now = findings.evidence.now
     cap_plan = plan(source, KeepRecent(findings.cap), now=now)
     receipt = None
@@ -285,7 +285,7 @@ def _write_record(record: Path, source: Source, findings: Findings) -> Path | No
     applied = last_applied(source)
     if cap_plan.memories:
         plan_file = record.with_suffix(".plan.json")
-        write_whole(plan_file, cap_plan.to_json(), limit=limit)
+        write_whole(plan_file, cap_plan.to_json(), permissions=permissions)
     elif applied is not None:
         applied_plan, applied_receipt = applied
         if applied_plan.policy == cap_plan.policy:
@@ -299,7 +299,7 @@ def _write_record(record: Path, source: Source, findings: Findings) -> Path | No
         plan_file=plan_file,
         receipt=receipt,
     )
-    write_whole(record, text, limit=limit)
+    write_whole(record, text, permissions=permissions)
     return plan_file
 
 

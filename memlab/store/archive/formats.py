@@ -26,7 +26,7 @@ from memlab.store.archive import packing, schema
 from memlab.store.archive.schema import Copy, NewCopy, PlanText
 from memlab.store.database import COLUMNS, ROWID_NAMES
 from memlab.store.records import PLACE_FIELD, encoded, fingerprint_of
-from memlab.store.shapes import check_integer, check_type, shown
+from memlab.store.shapes import abbreviated, check_integer, check_type
 from memlab.store.signals import SIGNALS
 from memlab.versions import FileFormat, Written, written_in
 
@@ -500,7 +500,7 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         check_type(value, bytes, "a blob")
         digits = value.hex()  # type: ignore[attr-defined]
         if len(digits) != schema.FINGERPRINT_DIGITS:
-            raise ValueError(f"its fingerprint is {shown(value)}")
+            raise ValueError(f"its fingerprint is {abbreviated(value)}")
         return str(digits)
 
     def record_in(self, *stored: object) -> bytes:
@@ -756,7 +756,7 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         names = list(paths)
         ends_with_place = names[-1:] == ["place"]
         if len(names) > _MOST_NAMES or (has_place and not ends_with_place):
-            raise ValueError(f"its layout is {shown(stored)}")
+            raise ValueError(f"its layout is {abbreviated(stored)}")
         if list(paths.values()) != [f"$[{index}]" for index in range(len(paths))]:
             raise ValueError("its layout is not one of a list")
         self._layouts[number] = layout_of_names(names, has_place=bool(has_place))

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from memlab.clock import moment_of
 from memlab.store.records import fingerprint_of
-from memlab.store.shapes import check_integer, check_type, shown
+from memlab.store.shapes import abbreviated, check_integer, check_type
 
 Key = int | str
 """Primary key of a memory in its source."""
@@ -277,7 +277,7 @@ def text_in(value: object, what: str, *, most: int = 2**16) -> str:
 def raw_text_in(value: object, what: str) -> bytearray:
     """Return a stored text as bytes; raise ValueError if the value is not a text."""
     if not isinstance(value, bytearray):
-        raise ValueError(f"{what} is {shown(value)}, no text")  # noqa: TRY004 - the file is wrong, not the call
+        raise ValueError(f"{what} is {abbreviated(value)}, no text")  # noqa: TRY004 - the file is wrong, not the call
     return value
 
 
@@ -312,7 +312,7 @@ def _matching(pattern: re.Pattern[str], value: object, what: str) -> str:
     """Return a stored text that matches a pattern."""
     text = text_in(value, what)
     if not pattern.fullmatch(text):
-        raise ValueError(f"{what} is {shown(text)}")
+        raise ValueError(f"{what} is {abbreviated(text)}")
     return text
 
 

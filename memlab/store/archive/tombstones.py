@@ -17,7 +17,7 @@ from memlab.items import MemoryKind
 from memlab.store.archive.index_versions import forget_index_versions
 from memlab.store.archive.open_archive import OpenArchive
 from memlab.store.archive.schema import Dropped, Entry, moment_text, text_in
-from memlab.store.shapes import boolean, fields, integer, list_of, optional, shown, text
+from memlab.store.shapes import abbreviated, boolean, fields, integer, list_of, optional, text
 
 _HASH: Final = re.compile("[0-9a-f]{32}")
 _LARGEST_SIZE: Final = 2**45
@@ -88,7 +88,7 @@ def _hash(value: Any) -> None:
     """Check that a value is the keyed hash of a name."""
     text(value)
     if not _HASH.fullmatch(value):
-        raise ValueError(f"{shown(value)} is no name's hash")
+        raise ValueError(f"{abbreviated(value)} is no name's hash")
 
 
 def _kind(value: Any) -> None:

@@ -87,7 +87,7 @@ def _paths_in_transcripts(project: Path) -> Iterator[str]:
 
 def _beginning_of(path: str) -> bytes:
     """Return the beginning of a regular file; empty if it cannot be read."""
-    with suppress(OSError), ordinary_file(path, most=sys.maxsize, follow_links=False) as file:
+    with suppress(OSError), ordinary_file(path, max_bytes=sys.maxsize, follow_links=False) as file:
         return file.read(_BEGINNING)
     return b""
 
