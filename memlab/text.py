@@ -413,14 +413,35 @@ def in_bytes(size: int) -> str:
     return f"{size} bytes"
 
 
-def or_dash(value: Any, form: str = "{:.1%}") -> str:
-    """Return a formatted value, or a dash for None and NaN.
+_SHARE_TOLERANCE: Final = 1e-9
+"""Tolerance for rounding errors of a share that is 0 or 1."""
 
-    >>> or_dash(0.25), or_dash(None), or_dash(float("nan"))
-    ('25.0%', '–', '–')
+
+def percent(share: float, decimals: int = 1) -> str:
+    """Return a share in percent. Only all is 100%, and only none is 0%.
+
+    >>> [percent(share) for share in (0, 0.0001, 0.25, 0.9996, 1)]
+    ['0.0%', '0.1%', '25.0%', '99.9%', '100.0%']
+    >>> percent(0.997, decimals=0)
+    '99%'
     """
-    is_missing = value is None or value != value  # noqa: PLR0124 - not a number
-    return "–" if is_missing else form.format(value)
+    step = 10.0 ** -(decimals + 2)
+    if share < 1 - _SHARE_TOLERANCE:
+        share = min(share, 1 - step)
+    if share > _SHARE_TOLERANCE:
+        share = max(share, step)
+    return f"{share:.{decimals}%}"
+
+
+def or_dash(value: Any, form: str = "") -> str:
+    """Return a share in percent, or another formatted value; a dash for None and NaN.
+
+    >>> or_dash(0.25), or_dash(None), or_dash(float("nan")), or_dash(1200, "{:,}")
+    ('25.0%', '–', '–', '1,200')
+    """
+    if value is None or value != value:  # noqa: PLR0124 - not a number
+        return "–"
+    return form.format(value) if form else percent(value)
 
 
 def reads_as_number(cell: Cell) -> bool:

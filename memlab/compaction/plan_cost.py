@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 from memlab import columns as c
 from memlab.arguments import expect
 from memlab.compaction.plans import Plan
+from memlab.evidence.past import in_reach
 from memlab.evidence.reads import Log
 from memlab.evidence.store_history import StoreHistory
 from memlab.settings import NUMBERS
 from memlab.sizing import Verdict
 from memlab.sizing.goal import SizingGoal, prepared_for
 from memlab.sources.opening import SourceLike
-from memlab.text import DisplayMixin, TextPage, counted
+from memlab.text import DisplayMixin, TextPage, counted, percent
 
 
 @dataclass(frozen=True, repr=False)
@@ -31,12 +32,16 @@ class Cost(DisplayMixin):
     target : float
         The share of references to serve.
     references, to_deleted : int
-        The number of references so far, and of those to memories that the plan deletes.
+        The number of references so far that :func:`memlab.size` counts, and of those to memories
+        that the plan deletes.
     missed : int or None
         The number of references so far whose memory would have been deleted before, had the cap or
         budget been applied from the start. None for other policies.
     reads : int
         The number of the references that are reads in a log.
+    horizon_too_short : bool
+        Whether the verdict on the target is ``horizon-too-short``: references often reach back to
+        the oldest memories, so that the past shows too few of them.
 
     Examples
     --------
@@ -45,7 +50,7 @@ class Cost(DisplayMixin):
     >>> print(cost)
     what that costs
       of later needs  about 4.0% would not find their memory, limits 2.0% to 7.0%
-      in the past     0 of 80 references named a memory that it deletes
+      in the past     0 of 80 later needs were of a memory that it deletes
       to serve 95%    120 is safe, 90 is likely
     """
 
@@ -58,6 +63,7 @@ class Cost(DisplayMixin):
     to_deleted: int
     missed: int | None = None
     reads: int = 0
+    horizon_too_short: bool = False
 
     def sheet(self) -> TextPage:
         """Return the printed page."""
@@ -68,8 +74,8 @@ class Cost(DisplayMixin):
         facts = []
         if self.lost is not None and self.lost_limits is not None:
             low, high = self.lost_limits
-            lost = f"about {self.lost:.1%} would not find their memory"
-            facts.append(("of later needs", f"{lost}, limits {low:.1%} to {high:.1%}"))
+            lost = f"about {percent(self.lost)} would not find their memory"
+            facts.append(("of later needs", f"{lost}, limits {percent(low)} to {percent(high)}"))
         facts.append(("in the past", self._past_in_words()))
         if self.safe is not None:
             numbers = f"{self.safe:,} is safe, {self.likely:,} is likely"
@@ -82,18 +88,19 @@ class Cost(DisplayMixin):
         For a cap or a budget, return the number of those that it would have missed.
         """
         if not self.references:
-            return "no reference or read is known"
-        if not self.reads:
-            noun = "references"
-        elif self.reads == self.references:
-            noun = "reads"
-        else:
-            noun = "references and reads"
-        references = counted(self.references, noun)
+            return "no later need is known, neither a reference nor a read"
+        later_needs = counted(self.references, "later needs")
         if self.missed is None:
-            return f"{self.to_deleted:,} of {references} named a memory that it deletes"
+            return f"{self.to_deleted:,} of {later_needs} were of a memory that it deletes"
         missed_share = self.missed / self.references
-        words = f"{self.missed:,} of {references} ({missed_share:.1%}), if applied from the start"
+        words = (
+            f"{self.missed:,} of {later_needs} ({percent(missed_share)}), if applied from the start"
+        )
+        if self.horizon_too_short:
+            return (
+                f"{words}; more will be missed in a larger store, because later needs here often "
+                "reach back to the oldest memories"
+            )
         if self.lost_limits is None:
             return words
         low, high = self.lost_limits
@@ -134,7 +141,7 @@ def cost_of(plan: Plan, *, store: SourceLike | None = None, log: Log = None) -> 
     expect(plan, Plan, call=call, name="plan")
     location = plan.store if store is None else store
     history = StoreHistory.of(location, log, call=call).with_references()
-    references = history.references
+    _, references = in_reach(history.past, history.references)
     deleted_ids = {memory.memory_id for memory in plan.memories}
     goal = SizingGoal.of(history.settings)
     cost = Cost(
@@ -176,4 +183,5 @@ def _with_estimate(cost: Cost, plan: Plan, history: StoreHistory, goal: SizingGo
         safe=safe,
         likely=likely,
         missed=missed,
+        horizon_too_short=choice.verdict is Verdict.HORIZON_TOO_SHORT,
     )

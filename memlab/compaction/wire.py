@@ -22,7 +22,7 @@ from memlab.items import Size
 from memlab.settings import REPLACED
 from memlab.store.archive.schema import check_depth
 from memlab.store.records import batched
-from memlab.text import counted, in_shell, shortened
+from memlab.text import counted, in_shell, percent, shortened
 from memlab.versions import FileFormat, written_in
 
 FORMAT: FileFormat = FileFormat(number=2, readable_from=2, oldest=2)
@@ -605,8 +605,8 @@ def share_in_words(part: Size, whole: Size) -> str:
     memories = part.memories / whole.memories if whole.memories else 0.0
     tokens = part.tokens / whole.tokens if whole.tokens else 0.0
     return (
-        f"{part.memories:,} of {counted(whole.memories)} ({memories:.1%}), "
-        f"{part.tokens:,} of {counted(whole.tokens, 'tokens')} ({tokens:.1%})"
+        f"{part.memories:,} of {counted(whole.memories)} ({percent(memories)}), "
+        f"{part.tokens:,} of {counted(whole.tokens, 'tokens')} ({percent(tokens)})"
     )
 
 

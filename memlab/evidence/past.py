@@ -359,11 +359,16 @@ def rows_in_reach(past: pd.DataFrame) -> pd.DataFrame:
 
 def in_reach(past: pd.DataFrame, references: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the memories of :func:`rows_in_reach`, and the references to those memories."""
-    unlisted = past.loc[rows_in_state(past, c.UNLISTED), c.POSITION]
-    if len(unlisted):
-        is_counted = ~references[c.TARGET_POSITION].isin(unlisted)
+    is_counted = ~refers_to_unlisted(past, references)
+    if not is_counted.all():
         references = references[is_counted].reset_index(drop=True)
     return rows_in_reach(past), references
+
+
+def refers_to_unlisted(past: pd.DataFrame, references: pd.DataFrame) -> "pd.Series[bool]":
+    """Return whether each reference is to a memory that no index names."""
+    unlisted = past.loc[rows_in_state(past, c.UNLISTED), c.POSITION]
+    return references[c.TARGET_POSITION].isin(unlisted)
 
 
 def present_rows(past: pd.DataFrame) -> pd.DataFrame:

@@ -27,7 +27,16 @@ from memlab.sources.base import Source
 from memlab.sources.capabilities import MOST_READ, TODAY, FormerName, IndexOrderings, require
 from memlab.sources.opening import SourceLike, is_searched, open_source
 from memlab.sources.reads import APART, MAINTENANCE, WRITE, parsed, text
-from memlab.text import DisplayMixin, Table, TextPage, counted, refused, verb_for, zoneless_in_words
+from memlab.text import (
+    DisplayMixin,
+    Table,
+    TextPage,
+    counted,
+    percent,
+    refused,
+    verb_for,
+    zoneless_in_words,
+)
 
 PASSED_OVER: Final = "passed_over"
 """Key of a log's ``attrs``: reason -> number of lines that are not reads."""
@@ -588,7 +597,7 @@ class CutLosses(DisplayMixin):
             todays_row = (TODAY, self.files[TODAY])
             return Table("", header[:2], [todays_row])
         shares = self.to_frame().itertuples(name=None)
-        rows = [(*counts, f"{share:.1%}") for *counts, share in shares]
+        rows = [(*counts, percent(share)) for *counts, share in shares]
         return Table("", header, rows, HOW_JUDGED)
 
     def sheet(self) -> TextPage:

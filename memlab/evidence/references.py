@@ -47,6 +47,7 @@ REASONS: Final = {
     "undated": "without a time",
     "future": "with a time after now",
     "repeated": "read again in the same session",
+    "unlisted": "of a memory that no index names",
 }
 """Reason why a mention is not a reference -> its words, which follow a number."""
 

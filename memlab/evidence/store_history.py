@@ -8,6 +8,7 @@ from os.path import relpath
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import pandas as pd
 
 from memlab import columns as c
@@ -22,10 +23,11 @@ from memlab.evidence.past import (
     gaps_of,
     names_a_store,
     past_of,
+    refers_to_unlisted,
     resolve_history,
 )
 from memlab.evidence.reads import Log, log_option, reads_in
-from memlab.evidence.references import references_and_counts
+from memlab.evidence.references import COUNTED, references_and_counts
 from memlab.frame.labelling import short_name
 from memlab.frame.loading import expect_log, expect_memories, expect_references, load
 from memlab.settings import NO_SETTINGS
@@ -52,7 +54,7 @@ class StoreHistory(DisplayMixin, LoadedHistory):
     `past`                these and the deleted ones (:func:`memlab.load_past`)
     `log`                 the reads of an access log; the settings name it by default
     `references`          evidence that a memory was needed (``find_references``)
-    `counts`              their counts (:func:`memlab.evidence.count_references`)
+    `counts`              the counts of those that a cap is sized by
     ====================  ========================================================
 
     The methods ``with_past``, ``with_reads`` and ``with_references`` compute a stage now, so that
@@ -283,9 +285,17 @@ class StoreHistory(DisplayMixin, LoadedHistory):
 
     @property
     def counts(self) -> pd.DataFrame:
-        """Counts of the references, as :func:`memlab.evidence.count_references` returns them."""
-        _, counts = self._references_and_counts
-        return counts
+        """Counts of the references that a cap is sized by, and of the mentions that are left out.
+
+        It is the table of :func:`memlab.evidence.count_references`, with the references to memories
+        that no index names among those that are left out.
+        """
+        references, counts = self._references_and_counts
+        is_unlisted = refers_to_unlisted(self.past, references)
+        unlisted_by_kind = references.loc[is_unlisted, c.KIND].value_counts()
+        left_out = unlisted_by_kind.reindex(counts.index, fill_value=0).astype(np.int64)
+        counted = counts[COUNTED] - left_out
+        return counts.assign(**{COUNTED: counted, "unlisted": left_out})
 
     def with_past(self) -> Self:
         """Return this history after loading its past."""

@@ -22,7 +22,7 @@ from memlab.evidence.references import references_on_rows, successors
 from memlab.evidence.store_history import with_references
 from memlab.evidence.use_times import Uses, days_since_1970, per_length, ranks_above
 from memlab.frame.fields import Flags, Floats, Ints, passed_on
-from memlab.text import DisplayMixin, Table, TextPage, counted
+from memlab.text import DisplayMixin, Table, TextPage, counted, percent
 
 UsageVerdict = Literal["use", "age", "too-few-reads"]
 
@@ -370,8 +370,8 @@ class AgeOrUse(DisplayMixin):
             return f"{conclusion}: {reads_and_days}"
         newest, most_active = self.served[c.MEMORIES].loc[_DECIDING_SIZE]
         return (
-            f"{conclusion}: the most active quarter of the memories serves {most_active:.0%} of "
-            f"{reads_and_days}, the newest {newest:.0%}"
+            f"{conclusion}: the most active quarter of the memories serves "
+            f"{percent(most_active, 0)} of {reads_and_days}, the newest {percent(newest, 0)}"
         )
 
     def sheet(self) -> TextPage:
@@ -380,8 +380,10 @@ class AgeOrUse(DisplayMixin):
         facts = []
         shares_read = zip(_DAYS_IN_WORDS.values(), self.again, other_figures["again"], strict=True)
         for days, own_share, other_share in shares_read:
-            own_words = f"{own_share:.0%} of {counted(self.memories)}"
-            facts.append((f"read on {days}", f"{own_words}; {other_share:.0%} in other stores"))
+            own_words = f"{percent(own_share, 0)} of {counted(self.memories)}"
+            facts.append(
+                (f"read on {days}", f"{own_words}; {percent(other_share, 0)} in other stores")
+            )
         gain, low, high = (f"{100 * share:+.0f}" for share in self.gain)
         facts.append(("use over age", f"{gain} points, limits {low} to {high}"))
         facts.append(("not looked at", f"{counted(self.left_out, 'reads')}: {_LEFT_OUT_WORDS}"))
@@ -395,7 +397,7 @@ class AgeOrUse(DisplayMixin):
         for row, other_shares in zip(self.figures["served"], other_rows, strict=True):
             shares = [row[order] for order in ORDERS] + other_shares
             loaded_part = f"{row['loaded']:.0%} of {row['of']}"
-            served.append((loaded_part, *(f"{share:.0%}" for share in shares)))
+            served.append((loaded_part, *(percent(share, 0) for share in shares)))
         header = ("read before, or age", "reads", "chance", "low", "high", "other stores")
         loaded = ("loaded", "newest", "most active", "newest elsewhere", "most active elsewhere")
         tables = [

@@ -30,6 +30,8 @@ TOP: Final = 10
 """Number of the largest memories in that alert."""
 MIN_MEMORIES_FOR_TOP: Final = 4 * TOP
 """Number of loaded memories below which the ten largest are not reported."""
+A_START: Final = "a start"
+"""Basis of an alert whose tokens are a part of a start."""
 _MAX_UNUSED_SHARE: Final = 0.1
 """Share of unused row numbers above which another program is assumed to delete rows."""
 
@@ -128,11 +130,18 @@ def alerts_of(data: AlertData) -> list[Alert]:
     return sorted(alerts, key=lambda alert: -alert.tokens)
 
 
-def facts_of(alerts: Sequence[Alert]) -> list[tuple[str, str]]:
-    """Return alerts as facts of a page: the cost with the message, then the command."""
+def facts_of(alerts: Sequence[Alert], summary: StoreSummary) -> list[tuple[str, str]]:
+    """Return alerts as facts of a page: the cost with the message, then the command.
+
+    A cost that is a part of a start is listed with the tokens of the whole start.
+    """
+    start_tokens = summary.boot.tokens + summary.index_overhead
+    has_one_start = len(summary.starts) <= 1
     facts = []
     for alert in alerts:
         cost = f"{counted(alert.tokens, 'tokens')} {alert.basis}"
+        if alert.basis == A_START and has_one_start and alert.tokens < start_tokens:
+            cost = f"{alert.tokens:,} of {counted(start_tokens, 'tokens')} {alert.basis}"
         facts.append((cost, f"{alert.name}: {alert.message}"))
         if alert.command:
             facts.append(("", alert.command))
@@ -170,9 +179,7 @@ def _never_compacted(data: AlertData) -> Iterator[_Finding]:
     pace = data.summary.pace
     if not data.start_tokens or prunable.tokens < NO_ALERT_BELOW or _is_kept_small(data):
         return
-    description = (
-        f"{counted(prunable.memories, 'prunable memories')} alone, which a cap could take away"
-    )
+    description = f"{counted(prunable.memories, 'prunable memories')}, which a cap could delete"
     if pace and pace.per_day:
         description += f", {7 * pace.per_day:,.0f} more a week"
     if data.source is not None:
@@ -317,10 +324,10 @@ class _AlertKind(NamedTuple):
 
 
 ALERTS: Final = {
-    "never compacted": _AlertKind("a start", _never_compacted),
-    "never read": _AlertKind("a start", _never_read),
-    "the ten largest": _AlertKind("a start", _ten_largest),
-    "one large memory": _AlertKind("a start", _one_large),
+    "never compacted": _AlertKind(A_START, _never_compacted),
+    "never read": _AlertKind(A_START, _never_read),
+    "the ten largest": _AlertKind(A_START, _ten_largest),
+    "one large memory": _AlertKind(A_START, _one_large),
     "cut": _AlertKind("not loaded", _cut),
     "not read": _AlertKind("of the index, in a start", _not_read),
     "lost": _AlertKind("lost", _lost),

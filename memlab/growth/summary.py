@@ -22,7 +22,7 @@ from memlab.frame.fields import (
 from memlab.growth import context
 from memlab.growth.context import Boot
 from memlab.items import Size
-from memlab.text import DisplayMixin, Table, TextPage, counted, zoneless_in_words
+from memlab.text import DisplayMixin, Table, TextPage, counted, percent, zoneless_in_words
 
 if TYPE_CHECKING:
     from memlab.evidence.past import HistoryLike
@@ -415,8 +415,8 @@ def _passed_at(memories: Arrays, threshold: int) -> datetime:
 def _shares(part: Size, summary: StoreSummary) -> str:
     """Return the share of a part in the memories that a start loads, in words."""
     boot = summary.boot
-    memories = f"{part.memories / boot.memories:.1%} of {counted(boot.memories, 'memories')}"
-    tokens = f"{part.tokens / boot.tokens:.1%}" if boot.tokens else "none"
+    memories = f"{percent(part.memories / boot.memories)} of {counted(boot.memories, 'memories')}"
+    tokens = percent(part.tokens / boot.tokens) if boot.tokens else "none"
     # A start also loads the text of the index, so its tokens are more than those of the memories.
     whole = "their " if summary.index_overhead else ""
     return f"{memories}, {tokens} of {whole}{counted(boot.tokens, 'tokens')}"
@@ -442,7 +442,7 @@ def _facts(summary: StoreSummary) -> Iterator[tuple[str, str]]:
     boot = summary.boot
     prunable = "no memory is loaded, so no cap can take anything away"
     if boot.memories:
-        prunable = f"{_shares(boot.prunable, summary)}: what a cap could take away"
+        prunable = f"{_shares(boot.prunable, summary)}: what a cap could delete"
     yield "prunable share", prunable
     yield "floor", _floor_in_words(summary)
     if boot.is_mostly_floor:

@@ -17,7 +17,7 @@ from memlab.frame.fields import Flags, Floats, Times
 from memlab.policies import Activation, Policy, TokenBudget
 from memlab.replay.history import ReplayHistory, prepare_history, reads_leave_no_trace
 from memlab.replay.walk import KEPT, walk_through
-from memlab.text import DisplayMixin, Table, TextPage, command, counted
+from memlab.text import DisplayMixin, Table, TextPage, command, counted, percent
 
 BUDGET_SHARES: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Shares of the prunable tokens to try, in order, until the lower limit meets the target."""
@@ -114,13 +114,15 @@ class BudgetByUse(DisplayMixin):
             return f"too few reads to say to how many tokens this store could retire: {reads}"
         if self.budget is None:
             return f"no part of the store serves {self.target:.0%} of reads by use: keep all"
-        columns = ["served", "low", "high", "newest"]
-        served, low, high, newest = self.table.loc[self.budget, columns].to_numpy(dtype=float)
+        shares = self.table.loc[self.budget].to_dict()
+        served, low, high, newest = (shares[name] for name in ("served", "low", "high", "newest"))
         if newest >= served:
-            return f"age is enough here: the newest {self.budget:,} tokens serve {newest:.0%}"
+            return (
+                f"age is enough here: the newest {self.budget:,} tokens serve {percent(newest, 0)}"
+            )
         text = (
-            f"retire by use to {self.budget:,} tokens: serves {served:.0%} of reads ({low:.0%} to "
-            f"{high:.0%}); the newest in as many {newest:.0%}"
+            f"retire by use to {self.budget:,} tokens: serves {percent(served, 0)} of reads "
+            f"({percent(low, 0)} to {percent(high, 0)}); the newest in as many {percent(newest, 0)}"
         )
         if self.budget != self.likely:
             needed = "all there is" if self.likely is None else f"{self.likely:,}"
@@ -135,7 +137,7 @@ class BudgetByUse(DisplayMixin):
     def sheet(self) -> TextPage:
         """Return the page: the answer and every budget that was tried."""
         rows = [
-            (f"{tokens:,}", *map("{:.0%}".format, shares))
+            (f"{tokens:,}", *(percent(share, 0) for share in shares))
             for tokens, *shares in self.table.itertuples()
         ]
         header = ("tokens", "served", "low", "high", "newest")

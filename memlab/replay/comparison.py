@@ -154,7 +154,7 @@ def compare(  # noqa: PLR0913 - the history, the policies, and how they are repl
     return Comparison(
         store=history.name,
         table=table,
-        references=len(references),
+        references=len(replay_history.references),
         every=every,
         token_budget=token_budget,
         retires=retires,

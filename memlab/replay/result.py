@@ -9,7 +9,17 @@ import pandas as pd
 from memlab import columns as col
 from memlab.policies import KeepAll
 from memlab.replay.summary import RETIRED
-from memlab.text import Cell, DisplayMixin, Table, TextPage, command, counted, in_shell, or_dash
+from memlab.text import (
+    Cell,
+    DisplayMixin,
+    Table,
+    TextPage,
+    command,
+    counted,
+    in_shell,
+    or_dash,
+    percent,
+)
 
 FEW_REFERENCES: Final = 30
 """Number of references below which shares cannot distinguish policies."""
@@ -278,7 +288,7 @@ class Comparison(DisplayMixin):
             smallest = f"the least is {self.table['boot_tokens_p95'].min():,.0f}"
             title = f"nothing that was tried stays within {self.token_budget:,} tokens: {smallest}"
             return TextPage(title, [("floor", floor)])
-        references_text = f"{self.references:,}" if self.references else "none"
+        references_text = counted(self.references, "later needs") if self.references else "none"
         if self.references < FEW_REFERENCES:
             references_text += (
                 ": too few to tell policies apart by what they serve, so compare what they cost; "
@@ -451,8 +461,7 @@ class Comparison(DisplayMixin):
             return "–"
         if self.references < FEW_REFERENCES:
             return f"{round(share * self.references)} of {self.references}"
-        has_many_references = self.references >= 10 * FEW_REFERENCES
-        return f"{share:.1%}" if has_many_references else f"{share:.0%}"
+        return percent(share)
 
 
 def _row_of_largest(rows: pd.DataFrame, column: str) -> pd.Series:

@@ -22,7 +22,7 @@ from memlab.policies.base import steps_of
 from memlab.replay.history import ReplayHistory, UsageState, prepare_history, runner_of
 from memlab.replay.presorted import Application, Step, evict_in_order
 from memlab.sizing.lifetimes import grouped
-from memlab.text import DisplayMixin, TextPage, counted
+from memlab.text import DisplayMixin, TextPage, counted, percent
 
 Reasons = npt.NDArray[np.object_]
 
@@ -145,7 +145,7 @@ class Replay(DisplayMixin):
         count = len(self.references)
         served = "no references"
         if count:
-            served = f"{self.served:.1%} of {counted(count, 'references')}"
+            served = f"{percent(self.served)} of {counted(count, 'references')}"
         facts = [
             ("served", served),
             ("not loaded" if self.retire else "deleted", counted(len(self.deleted), "memories")),

@@ -11,7 +11,7 @@ import pandas as pd
 from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_TARGET
 from memlab.growth.context import CONTEXT_WINDOW
 from memlab.settings import NUMBERS
-from memlab.sizing.answer import answer_of
+from memlab.sizing.answer import answer_of, exceeds_window
 from memlab.sizing.backtest import Verdict
 from memlab.sizing.curve import CurvePoint
 from memlab.sizing.lifetimes import Floor
@@ -19,7 +19,17 @@ from memlab.sizing.number_kinds import BUDGET, CAP, NumberKind
 from memlab.sizing.prior import others_in_words
 from memlab.sources import opening
 from memlab.sources.base import Source
-from memlab.text import Cell, DisplayMixin, Table, TextPage, command, counted, or_dash, verb_for
+from memlab.text import (
+    Cell,
+    DisplayMixin,
+    Table,
+    TextPage,
+    command,
+    counted,
+    or_dash,
+    percent,
+    verb_for,
+)
 
 MARK_NOTE: Final = "> safe, ~ likely"
 _USUAL_GOAL: Final = (DEFAULT_TARGET, DEFAULT_CONFIDENCE)
@@ -194,8 +204,8 @@ class Advice(DisplayMixin):
         other_projects = others_in_words(self.projects)
         own_needs = counted(self.references, "later needs")
         if self.weight:
-            own_evidence = f"{own_needs} seen in this store count {self.weight:.0%}"
-            return f"{own_evidence}, the data of {other_projects} {1 - self.weight:.0%}"
+            own_evidence = f"{own_needs} seen in this store count {percent(self.weight, 0)}"
+            return f"{own_evidence}, the data of {other_projects} {percent(1 - self.weight, 0)}"
         if self.references:
             return (
                 f"the data of {other_projects}; {own_needs} seen in this store are too few to count"
@@ -307,8 +317,8 @@ class Advice(DisplayMixin):
             row = (
                 name,
                 point.number,
-                f"{point.served:.1%}",
-                f"{low:.1%} to {high:.1%}",
+                percent(point.served),
+                f"{percent(low)} to {percent(high)}",
                 point.boot_tokens,
                 "–" if point.boot_tokens_p95 is None else point.boot_tokens_p95,
                 _days_in_words(point.days),
@@ -480,7 +490,10 @@ class Advice(DisplayMixin):
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         """Yield the facts of the page."""
-        yield "verdict", f"{self.verdict}: {self.verdict.meaning}"
+        verdict = f"{self.verdict}: {self.verdict.meaning}"
+        if self.number is not None and exceeds_window(self):
+            verdict += f"; but a start still exceeds the context window of {self.context_window:,}"
+        yield "verdict", verdict
         if self.verdict is not Verdict.NOTHING_PRUNABLE:
             yield "evidence", self.evidence
         if self.track_record:
@@ -644,7 +657,7 @@ def _is_near_any(number: int, others: Sequence[int]) -> bool:
 def served_in_words(share: float, limits: tuple[float, float]) -> str:
     """Return the share of references that a number serves, with its limits."""
     low, high = limits
-    return f"{share:.1%} of references, limits {low:.1%} to {high:.1%}"
+    return f"{percent(share)} of later needs, limits {percent(low)} to {percent(high)}"
 
 
 def _rounded(number: float) -> int | str:

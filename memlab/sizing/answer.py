@@ -10,7 +10,7 @@ from memlab.sizing.curve import CurvePoint
 from memlab.sizing.lifetimes import Floor
 from memlab.sizing.number_kinds import NumberKind
 from memlab.sizing.prior import others_in_words
-from memlab.text import command, counted
+from memlab.text import command, counted, percent
 
 SMALL_SAVING: Final = 0.1
 """Share of the tokens below which a saving is too small to compact for."""
@@ -83,8 +83,7 @@ REMARKS: Final[Mapping[Verdict, str]] = {
         " This rests mostly on data of {others}: the store itself has shown {own}."
     ),
     Verdict.HORIZON_TOO_SHORT: (
-        " Later needs here keep reaching back to the oldest memories: size again as the store "
-        "grows."
+        " Later needs here often reach back to the oldest memories: size again as the store grows."
     ),
     Verdict.HISTORY_INCOMPLETE: (
         " Memories were deleted without an archive, so more may be needed than is known."
@@ -308,10 +307,10 @@ def answer_by_use(
         share_now=_share(loaded, context_window),
         share_left=_share(budget, context_window),
         window=f"{context_window:,}",
-        served=f"{served:.0%}",
-        low=f"{low:.0%}",
-        high=f"{high:.0%}",
-        newest=f"{newest:.0%}",
+        served=percent(served, 0),
+        low=percent(low, 0),
+        high=percent(high, 0),
+        newest=percent(newest, 0),
     )
 
 
@@ -433,9 +432,10 @@ def _trade_values(advice: Recommended) -> dict[str, str]:
     values = {}
     for name, point in zip(("target", "fitting"), advice.trade, strict=False):
         low, high = point.served_limits
+        limits = f"{percent(low, 0)} to {percent(high, 0)}"
         values[f"{name}_tokens"] = f"{point.boot_tokens:,}"
         values[f"{name}_number"] = advice.number_in_words(point.number)
-        values[f"{name}_served"] = f"{point.served:.0%} of them ({low:.0%} to {high:.0%})"
+        values[f"{name}_served"] = f"{percent(point.served, 0)} of them ({limits})"
     return values
 
 
@@ -479,11 +479,21 @@ def _assurance(advice: Recommended) -> str:
     return f"There are {chances} that {target} later needs are still served."
 
 
+def exceeds_window(advice: Recommended) -> bool:
+    """Return whether a start under the safe number takes more than the context window."""
+    return advice.loads_at_start and _start_left(advice) > advice.context_window
+
+
+def _start_left(advice: Recommended) -> int:
+    """Return the tokens of a start under the safe number, or of a start now without one."""
+    return advice.loaded if advice.boot_tokens is None else advice.boot_tokens
+
+
 def _above_window(advice: Recommended) -> str:
     """Return the sentence for a safe number that leaves more than the context window, else ""."""
     window = advice.context_window
-    left = advice.loaded if advice.boot_tokens is None else advice.boot_tokens
-    if not advice.loads_at_start or left <= window:
+    left = _start_left(advice)
+    if not exceeds_window(advice):
         return ""
     noun = advice.number_kind.noun
     sentence = (

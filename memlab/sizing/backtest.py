@@ -227,7 +227,7 @@ class Verdict(StrEnum):
     )
     HORIZON_TOO_SHORT = (
         "horizon-too-short",
-        "later needs keep reaching back to the oldest memories: the number grows with the store",
+        "later needs often reach back to the oldest memories: a larger store takes a larger number",
     )
     TARGET_BEYOND_HORIZON = (
         "target-beyond-horizon",

@@ -15,7 +15,7 @@ from memlab.sizing import prior
 from memlab.sizing.backtest import DEFAULT_SPLITS, BacktestSplit, backtest_splits, choose_cap
 from memlab.sizing.curve import KEEP_RECENT, Sizing, prepared
 from memlab.sizing.lifetimes import Lifetimes
-from memlab.text import Table
+from memlab.text import Table, percent
 
 WRITTEN: Final = "written"
 """Column with the number of rows written so far: a clock that does not depend on timestamps."""
@@ -353,7 +353,7 @@ def table_of_backtest(backtest: pd.DataFrame) -> Table:
             f"{row['split']:.0%}",
             int(row["keep_recent"]),
             int(row["needed"]),
-            f"{row['achieved']:.1%}",
+            percent(row["achieved"]),
             int(row["references"]),
         )
         for _, row in measured.iterrows()

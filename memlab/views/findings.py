@@ -19,7 +19,7 @@ from memlab.growth.alerts import Alert, AlertData, alerts_of
 from memlab.sizing.advice import served_in_words
 from memlab.sizing.effect_of_cap import CapEffect, cap_effect, survivors
 from memlab.sizing.goal import SizingGoal, recommend
-from memlab.text import TextPage, command, counted
+from memlab.text import TextPage, command, counted, percent
 from memlab.views.recommendation import Recommendation
 
 
@@ -75,7 +75,7 @@ class Findings(Recommendation):
             return "nothing"
         total = self.summary.rows.memories
         return (
-            f"{counted(deleted)} of {total:,} ({deleted / total:.1%}), archived first; "
+            f"{counted(deleted)} of {total:,} ({percent(deleted / total)}), archived first; "
             "memlab restore puts them back"
         )
 

@@ -122,7 +122,7 @@ class Overview(DisplayMixin):
             tables.append(table_of(self.kinships))
         if self.alerts:
             summary = Table(title, (), facts, whole=True, has_paths=True)
-            return TextPage(self.store, facts_of(self.alerts), [summary, *tables])
+            return TextPage(self.store, facts_of(self.alerts, self.summary), [summary, *tables])
         if self.store:
             title = f"{self.store}: {title}"
         return TextPage(title, facts, tables)

@@ -485,7 +485,7 @@ def sections_of(findings: Findings) -> Iterator[Section]:
 
 def _alerts(findings: Findings) -> Section:
     """Return the section with the alerts."""
-    rows = facts_of(findings.alerts)
+    rows = facts_of(findings.alerts, findings.summary)
     table = Table("", (), rows, "Each with the command to run next.", whole=True)
     return Section("alerts", "Look at this first", tables=[table])
 

@@ -27,7 +27,7 @@ from memlab.settings import NO_SETTINGS, NUMBERS, SIZED, Sized
 from memlab.sizing import Advice, Sizing, Verdict, advise, prepare_sizing
 from memlab.sizing.goal import SizingGoal
 from memlab.sources.opening import open_source, remember, settings_of
-from memlab.text import command, counted, for_terminal
+from memlab.text import command, counted, for_terminal, percent
 
 LISTED: Final = 20
 """Maximum number of memories in the list of those that a cap deletes."""
@@ -369,6 +369,8 @@ class SizingPanel:
         present = self._sizing.present
         row = self._sizing.at([self.cap]).iloc[0]
         values = dict(row, tokens=present.tokens_loaded, prunable=present.prunable)
+        for name in _SHARES:
+            values[name] = percent(row[name])
         has_own_references = not pd.isna(row["served_own"])
         formats = _FORMATS_RECALLED if present.recalled else _FORMATS
         facts = {"keep_recent": f"{self.cap:,}"}
@@ -481,16 +483,27 @@ _MIN_TARGET: Final = 0.5
 """Lower limit of the slider for the target."""
 _MAX_TARGET: Final = 0.99
 """Upper limit of the slider for the target."""
+_SHARES: Final = (
+    "served",
+    "low",
+    "high",
+    "served_elsewhere",
+    "served_own",
+    "served_observed",
+    "prunable_share",
+    "prunable_share_tokens",
+)
+"""Columns of a curve that are printed in percent."""
 _FORMATS: Final = {
-    "references served": "{served:.1%} (limits {low:.1%} to {high:.1%})",
-    "other projects alone": "{served_elsewhere:.1%}",
-    "this store alone": "{served_own:.1%}",
-    "in the past": "{served_observed:.1%}",
+    "references served": "{served} (limits {low} to {high})",
+    "other projects alone": "{served_elsewhere}",
+    "this store alone": "{served_own}",
+    "in the past": "{served_observed}",
     "a start": (
         "{boot_memories:,.0f} memories, {boot_tokens:,.0f} tokens under that cap, {tokens:,} now"
     ),
     "over the history": "{boot_tokens_p95:,.0f} tokens in 95% of starts at most",
-    "prunable share": "{prunable_share:.1%} of memories, {prunable_share_tokens:.1%} of tokens",
+    "prunable share": "{prunable_share} of memories, {prunable_share_tokens} of tokens",
     "would go now": "{pruned:,.0f} of {prunable:,} prunable memories",
     "memory kept": "{days:,.1f} days",
 }

@@ -381,8 +381,8 @@ class Recommendation(DisplayMixin):
         counts = self.evidence.counts
         kinds = ", ".join(f"{count:,} {name}" for name, _, count in counted_in_words(counts))
         reasons = ", ".join(f"{count:,} {why}" for why, count in not_counted_in_words(counts))
-        not_counted = f"; no later need, so not counted: {reasons}" if reasons else ""
-        yield "references", f"{kinds or 'none'}{not_counted}"
+        not_counted = f"; not counted: {reasons}" if reasons else ""
+        yield "later needs", f"{kinds or 'none'}{not_counted}"
         if self.mentioned:
             yield "mentions", self.mentioned
 
@@ -395,11 +395,9 @@ class Recommendation(DisplayMixin):
             return summary
         # A memory that is read several times a day counts once.
         daily_reads = self.usage.reads
-        if daily_reads == 1:
-            return f"{summary}; 1 is left if each memory counts once a day: compares age with use"
         return (
-            f"{summary}; {daily_reads:,} are left if each memory counts once a day: "
-            "compare age with use"
+            f"{summary}; age and use are compared on {daily_reads:,} of these, at most one a day "
+            "for each memory"
         )
 
     def _log_facts(self) -> Iterator[tuple[str, str]]:

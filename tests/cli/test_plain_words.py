@@ -256,7 +256,9 @@ def test_size_explains_how_log_lines_become_needs() -> None:
     (line,) = [line for line in output.splitlines() if line.startswith("  reads ")]
     assert "lines in the log, " in line
     assert "of them later needs" in line
-    assert re.search(r"; \d+ are left if each memory counts once a day: compare age with use", line)
+    assert re.search(
+        r"; age and use are compared on \d+ of these, at most one a day for each memory", line
+    )
 
 
 def test_deletion_within_one_minute_has_one_time() -> None:

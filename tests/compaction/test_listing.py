@@ -240,9 +240,9 @@ def test_cost_counts_references_to_deleted_memories(issues: Path, policy: memlab
     deleted = {memory.memory_id for memory in plan.memories}
     cost = cost_of(plan)
     assert cost.to_deleted == sum(target in deleted for target in targets) > 0
-    in_words = f"{cost.to_deleted} of {len(targets)} references named a memory that it"
+    in_words = f"{cost.to_deleted} of {len(targets)} later needs were of a memory that it"
     if cost.missed is not None:
-        in_words = f"{cost.missed} of {len(targets)} references ("
+        in_words = f"{cost.missed} of {len(targets)} later needs ("
     assert in_words in str(cost)
     assert (cost.lost is None) == (not isinstance(policy, memlab.KeepRecent))
 
@@ -250,11 +250,11 @@ def test_cost_counts_references_to_deleted_memories(issues: Path, policy: memlab
 def test_past_outside_the_limits_is_explained() -> None:
     estimate: Any = {"lost": 0.068, "lost_limits": (0.045, 0.1), "safe": 9, "likely": 5}
     cost = Cost(**estimate, target=0.9, references=100, to_deleted=0, missed=4)
-    assert "4 of 100 references (4.0%), if applied from the start; the estimate" in str(cost)
+    assert "4 of 100 later needs (4.0%), if applied from the start; the estimate" in str(cost)
     inside = replace(cost, missed=6)
     assert "the estimate for later needs" not in str(inside)
-    assert "6 of 100 references and reads" in str(replace(inside, reads=30))
-    assert "6 of 100 reads" in str(replace(inside, reads=100))
+    short = str(replace(inside, horizon_too_short=True, missed=0))
+    assert "0 of 100 later needs (0.0%), if applied from the start; more will be missed" in short
 
 
 def test_dry_run_prints_cost_as_text_and_json(issues: Path) -> None:
@@ -280,6 +280,6 @@ def test_unknown_cost_does_not_fail_the_dry_run(tmp_path: Path) -> None:
     for arguments in (compact, (*compact, "--json")):
         assert "is not known: " in output_of(*arguments)
     (tmp_path / "memlab.toml").unlink()
-    assert "no reference or read is known" in output_of(*compact)
+    assert "no later need is known" in output_of(*compact)
     run_sql(store, "DELETE FROM memory_items")
     assert "nothing to do" in output_of(*compact)

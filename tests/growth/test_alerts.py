@@ -129,6 +129,14 @@ def test_load_bearing_memory_deleted_elsewhere_is_an_alert(tmp_path: Path) -> No
     assert alerts(folder.folder)["lost"] == Alert("lost", message, 8, "lost", "memlab lost STORE")
 
 
+def test_cost_of_an_alert_stands_beside_the_tokens_of_the_start(tmp_path: Path) -> None:
+    store = write_rows(grown(tmp_path), [row("decision", "semantic", body="x" * 393)])
+    boot = memlab.show(store, now=NOW).summary.boot
+    assert boot.prunable.tokens < boot.tokens
+    output = output_of("show", store)
+    assert f"{boot.prunable.tokens:,} of {boot.tokens:,} tokens a start  never" in output
+
+
 @pytest.mark.usefixtures("no_charts")
 def test_alerts_come_first_in_show_and_report(tmp_path: Path) -> None:
     store = write_rows(grown(tmp_path), [row("b", body="x" * 12_000)])

@@ -81,7 +81,7 @@ CASES: dict[str, tuple[dict[str, Any], AnswerCase, str]] = {
         (
             "Compacting to the newest 675 episodes cuts a start today from 165,169 to 43,978 tokens"
             " (83% → 22% of 200,000). There are nine chances in ten that nine in ten later needs "
-            "are still served. Later needs here keep reaching back to the oldest memories: size "
+            "are still served. Later needs here often reach back to the oldest memories: size "
             "again as the store grows."
         ),
     ),
@@ -282,6 +282,14 @@ def test_safe_cap_above_context_window_is_remarked(
     answer = answer_of(replace(advice, context_window=window))
     remark = f"The safe cap still leaves 43,978 tokens, more than the context window of {window:,}"
     assert f"{remark}{ending}" in answer
+
+
+def test_verdict_says_that_a_start_exceeds_the_context_window(advice: Advice) -> None:
+    small = replace(advice, context_window=40_000)
+    verdict = "ok: the target is met, and the evidence reaches that far"
+    beside = "; but a start still exceeds the context window of 40,000"
+    assert dict(small.sheet().facts)["verdict"] == verdict + beside
+    assert dict(advice.sheet().facts)["verdict"] == verdict
 
 
 def test_safe_cap_within_context_window_is_not_remarked(advice: Advice) -> None:

@@ -218,7 +218,7 @@ def test_budget_below_target_offers_both_caps() -> None:
         assert line.endswith(f"memory.db --keep-recent {end.keep_recent}    for the {goal}")
     assert advice.policy is advice.command("memory.db") is None
     row = cap_curve(frame, references).loc[5]
-    remark = f"caps up to 5 fit, which serves {row['served']:.1%} of references, limits"
+    remark = f"caps up to 5 fit, which serves {row['served']:.1%} of later needs, limits"
     assert f"{remark} {row['low']:.1%} to {row['high']:.1%}" in str(advice)
     above = recommend_cap(frame, references, token_budget=2000)
     assert above.verdict == Verdict.OK

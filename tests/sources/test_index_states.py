@@ -110,6 +110,28 @@ def test_read_of_an_unlisted_file_is_shown_but_not_counted(folder: Path) -> None
     assert memlab.size(folder, log=log).advice.references == 0
 
 
+def test_every_command_counts_the_same_later_needs(folder: Path) -> None:
+    write_listed(folder, 10)
+    write_memory(folder, "un.md", memory("un"), at(20))
+    log = folder.parent / "reads.jsonl"
+    names = ["un.md"] * 5 + ["in_0.md"] * 7
+    reads = [
+        {"memory_id": name, "at": at(200 + number).isoformat()} for number, name in enumerate(names)
+    ]
+    log.write_text("".join(f"{json.dumps(read)}\n" for read in reads))
+    size = memlab.size(folder, log=log, explain=True)
+    facts = dict(size.sheet().facts)
+    assert size.advice.references == 7
+    assert facts["later needs"] == "7 read; not counted: 5 of a memory that no index names"
+    assert facts["reads"].startswith("12 lines in the log, 7 of them later needs")
+    cost = cost_of(memlab.plan(folder, memlab.KeepRecent(3)), log=log)
+    assert cost.references == 7
+    assert "of 7 later needs" in str(cost)
+    comparison = memlab.compare(folder, policies=[memlab.KeepRecent(3)], log=log)
+    assert comparison.references == 7
+    assert dict(comparison.sheet().facts)["references"].startswith("7 later needs")
+
+
 def test_no_policy_deletes_an_unlisted_file(folder: Path) -> None:
     write_listed(folder, 2)
     write_memory(folder, "un.md", memory("un"), at(1))
