@@ -380,10 +380,10 @@ def _trade_title(plot: Plot, curve: pd.DataFrame, advice: Advice | None, cap: in
         )
     if advice.verdict not in _WITH_NUMBERS:
         return _meaning(advice)
-    likely = short(_row(curve, advice.likely or 0)["boot_tokens_p95"])
-    safe = short(advice.boot_tokens_p95 or 0)  # the curve need not list the safe cap itself
-    target = percent_of(advice.target)
-    return f"Serving {target} of references likely takes {likely} tokens, safely {safe}"
+    # The answer states the tokens of a start today. The chart has those of past starts, so that a
+    # number of tokens here would be another one.
+    caps = f"a cap of {advice.keep_recent or 0:,} (safe) or {advice.likely or 0:,} (likely)"
+    return f"Serving {percent_of(advice.target)} of references takes {caps}"
 
 
 def _meaning(advice: Advice) -> str:

@@ -150,12 +150,20 @@ def _print_warnings_once() -> Iterator[None]:
 
 @contextmanager
 def _sanitize_usage_errors() -> Iterator[None]:
-    """Remove control characters and passwords from usage errors that the block raises."""
+    """Remove control characters and passwords from usage errors that the block raises.
+
+    For an unknown option, suggest only the options that it is the beginning of, if there are any.
+    """
     try:
         yield
     except click.ClickException as error:
+        if isinstance(error, click.NoSuchOption):
+            similar = [name for name in error.possibilities or () if name != "--help"]
+            longer = [name for name in similar if name.startswith(error.option_name)]
+            # click declares the attributes of its errors as final, so type checkers forbid an
+            # assignment
+            vars(error)["possibilities"] = longer or similar
         if not isinstance(error, click.exceptions.NoArgsIsHelpError):  # help is no error
-            # click declares the message as final, so type checkers forbid an assignment
             vars(error)["message"] = for_terminal(without_passwords(error.message))
         raise
 

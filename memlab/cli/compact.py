@@ -162,7 +162,11 @@ def compact(
         output.print_lines(
             *_settings_notes(source),
             *_effect_and_cost(source, plan, log),
-            plan.sheet(str(store), below_effect=not plan.is_empty),
+            plan.sheet(
+                str(store),
+                below_effect=not plan.is_empty,
+                with_digest=save_plan is not None,
+            ),
             "",
             *table_of_rows,
             *_details(source, plan, log, origin_of_cap),

@@ -60,4 +60,4 @@ def index(
         after = plans.after_planning(
             plan, save_plan, reason_if_empty=f"{plan.index} needs no change", name=str(store)
         )
-        output.print_lines(plan.sheet(str(store)), "", *after)
+        output.print_lines(plan.sheet(str(store), with_digest=save_plan is not None), "", *after)

@@ -289,8 +289,8 @@ def _apply_locked(change: PlannedChange) -> Receipt:
         retired=sum(memory.key in links for memory in plan.retires),
         expired=len(expired_keys),
     )
-    has_no_start = plan.start is None  # as in a plan that was read from a file
-    if has_no_start and change.source.index is not None and not plan.merges:
+    # A plan that was read from a file has no sizes of a start, nor has the plan of a merge.
+    if plan.start is None and change.source.index is not None:
         receipt = _with_start(receipt, change)
     if not to_delete and not links:
         return replace(receipt, returned=0, archive=None)
@@ -328,7 +328,7 @@ def _apply_locked(change: PlannedChange) -> Receipt:
 def _with_start(receipt: Receipt, change: PlannedChange) -> Receipt:
     """Return a receipt with the sizes of a start before and after the plan.
 
-    A plan that was read from a file does not have them. The store is still as before the plan.
+    The store is still as before the plan.
     """
     from memlab.compaction.planner import start_change  # imports pandas
 

@@ -163,15 +163,18 @@ class IndexPlan(DisplayMixin):
             return f"{self.index} needs no change."
         return f"Changes {self.index}: {actions_in_words(self.counts)}."
 
-    def sheet(self, name: str = "") -> TextPage:
+    def sheet(self, name: str = "", *, with_digest: bool = True) -> TextPage:
         """Return the printed page.
 
         Parameters
         ----------
         name : str
             The store as a person named it; by default as the plan names it.
+        with_digest : bool
+            Name the plan by its digest; see :meth:`Plan.sheet`.
         """
-        title = f"index plan {self.digest[:12]} for {name or self.store}"
+        plan = f"index plan {self.digest[:12]}" if with_digest else "index plan"
+        title = f"{plan} for {name or self.store}"
         facts = [("made", wire.minute_in_words(self.made_at)), ("index", self.effect)]
         facts += _load_facts(self.loads)
         if self.order_note:

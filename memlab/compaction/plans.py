@@ -582,7 +582,9 @@ class Plan(DisplayMixin):
         tokens_after = counted(change.after.tokens, "tokens")
         return f"{subject} from {change.before.tokens:,} to {tokens_after}"
 
-    def sheet(self, name: str = "", *, below_effect: bool = False) -> TextPage:
+    def sheet(
+        self, name: str = "", *, below_effect: bool = False, with_digest: bool = True
+    ) -> TextPage:
         """Return the printed page.
 
         Parameters
@@ -591,8 +593,12 @@ class Plan(DisplayMixin):
             The store as a person named it; by default as the plan names it.
         below_effect : bool
             Leave out the sums that :attr:`effect` states, because it is printed above the page.
+        with_digest : bool
+            Name the plan by its digest, which is another one for each plan that is made. A page of
+            a plan that is neither saved nor applied leaves it out.
         """
-        title = f"plan {self.digest[:12]} for {name or self.store}"
+        plan = f"plan {self.digest[:12]}" if with_digest else "plan"
+        title = f"{plan} for {name or self.store}"
         facts = [
             ("policy", wire.policy_in_words(self.policy)),
             ("made", wire.minute_in_words(self.made_at)),

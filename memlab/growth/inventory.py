@@ -101,8 +101,13 @@ class Inventory(DisplayMixin):
         readable = [store for store in self.stores if not store.problem]
         if not readable:
             return ["next: memlab find FOLDER, to look elsewhere"]
-        name = max(readable, key=_cost).location
-        steps = [f"next: {command('show', name)}"]
+        largest = max(readable, key=_cost)
+        reason = "shows the store with the largest start"
+        if len(readable) == 1:
+            reason = "shows what it holds"
+        elif not largest.tokens_at_start:
+            reason = "shows the store with the most memories"
+        steps = [f"next: {command('show', largest.location)}    {reason}"]
         if self.kinships:
             steps.append(f"      {merge_step(self.kinships[0])}")
         return steps

@@ -1,6 +1,7 @@
 """Reads and changes of memories in Claude Code's transcripts, each counted once, by session."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -11,6 +12,7 @@ from re import compile as pattern
 from typing import Any, Final, NamedTuple
 
 from memlab.errors import MemlabError
+from memlab.files import ordinary_file
 from memlab.sources import reads
 from memlab.sources.reads import (
     LOG_SUFFIX,
@@ -29,6 +31,8 @@ WITHOUT_RESULT: Final = "calls without a result"
 NOTHING_FOUND: Final = "searches that found nothing"
 COPIES: Final = "copies of a read that is counted"
 
+_START_OF_ACCESS_LOG: Final = b'{"memory_id"'
+"""Beginning of an access log in JSON lines. No line of a transcript begins with this key."""
 _MEMORY: Final = "memory"
 """Name of the folder of memories in the folder of a project."""
 _SUCCEEDED: Final = ""
@@ -162,7 +166,11 @@ def transcript_files(root: Path, *, follow_links: bool = True) -> list[Path]:
         # The folder of a project's memories has no transcripts.
         if len(parts) == 1 and _MEMORY in subfolders:
             subfolders.remove(_MEMORY)
-        files += [path / name for name in names if _is_transcript(parts, name)]
+        files += [
+            path / name
+            for name in names
+            if _is_transcript(parts, name) and not _is_access_log(path / name)
+        ]
     return files
 
 
@@ -174,6 +182,13 @@ def _is_transcript(folders: tuple[str, ...], name: str) -> bool:
     if "subagents" in folders:
         return name.startswith("agent-")
     return len(folders) < 2
+
+
+def _is_access_log(path: Path) -> bool:
+    """Return whether a file is an access log, which a harvest may write among transcripts."""
+    with suppress(OSError), ordinary_file(path, max_bytes=sys.maxsize) as file:
+        return file.read(len(_START_OF_ACCESS_LOG)) == _START_OF_ACCESS_LOG
+    return False
 
 
 def blocks_of_type(line: dict[str, Any], block_type: str) -> list[dict[str, Any]]:

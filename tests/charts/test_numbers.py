@@ -117,6 +117,12 @@ def test_a_recommended_cap_beyond_the_rows_is_in_view(sizing: Sizing, advice: Ad
     assert ax.get_xlim()[1] >= 5_000
 
 
+def test_title_of_a_trade_off_has_the_numbers_of_the_answer(sizing: Sizing, advice: Advice) -> None:
+    ax = charts.plot_trade_off(sizing.curve, advice=advice)
+    caps = f"a cap of {advice.keep_recent} (safe) or {advice.likely} (likely)"
+    assert title(ax) == f"Serving 90% of references takes {caps}"
+
+
 def test_curve_of_few_references_names_its_sources() -> None:
     frame = make_episodes(1_000)
     references = make_references(frame, [10, 20], [3, 4])

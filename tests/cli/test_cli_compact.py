@@ -30,6 +30,14 @@ def test_dry_run_shows_effect_cost_and_undo_in_order(store: Path) -> None:
     assert lines[-1].split("    ")[0] == "undo: memlab restore memory.db latest"
 
 
+def test_dry_run_names_a_plan_only_if_it_is_saved(store: Path) -> None:
+    compact = ("compact", store, "--keep-recent", 4)
+    assert "\nplan for memory.db\n" in output_of(*compact)
+    page = output_of(*compact, "--save-plan", "plan.json")
+    digest = memlab.Plan.from_json(Path("plan.json").read_text()).digest
+    assert f"\nplan {digest[:12]} for memory.db\n" in page
+
+
 def test_apply_shows_the_cost_and_ends_with_undo(store: Path) -> None:
     lines = output_of("compact", store, "--keep-recent", 4, "--apply").splitlines()
     assert lines[0].startswith("Deletes 6 of 13 memories")

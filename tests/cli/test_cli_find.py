@@ -43,7 +43,7 @@ def test_find_prints_a_line_per_store_and_next_command(home: Path) -> None:
     output = output_of("find")
     assert "1 store" in output
     assert "Claude Code memory        12" in output
-    assert output.rstrip().endswith(f"next: memlab show {folder}")
+    assert output.rstrip().endswith(f"next: memlab show {folder}    shows what it holds")
     assert len(json.loads(output_of("find", "--json"))["stores"]) == 1
 
 
@@ -66,7 +66,8 @@ def test_only_folders_that_can_be_merged_are_suggested(home: Path) -> None:
 def test_find_suggests_the_store_with_most_memories(tmp_path: Path) -> None:
     write_odek(tmp_path / "a", ["one"])
     write_odek(tmp_path / "b", ["one", "two"])
-    assert output_of("find", tmp_path).rstrip().endswith(f"next: memlab show {tmp_path}/b")
+    step = f"next: memlab show {tmp_path}/b    shows the store with the most memories"
+    assert output_of("find", tmp_path).rstrip().endswith(step)
 
 
 def test_show_lists_the_stores_of_a_folder(home: Path) -> None:

@@ -79,6 +79,12 @@ def test_missing_command_shows_help_and_wrong_one_a_suggestion(arguments: list[s
     assert "Did you mean '--json'?" in output_of(*arguments, "size", "x", "--jsno", code=2)
 
 
+def test_beginning_of_an_option_suggests_this_option_alone() -> None:
+    for command in ("compare", "compact", "rows"):
+        message = output_of(command, "x", "--keep", 100, code=2)
+        assert message.rstrip().endswith("No such option '--keep'. Did you mean '--keep-recent'?")
+
+
 def test_interrupted_command_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt

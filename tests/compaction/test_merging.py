@@ -282,6 +282,18 @@ def test_merge_output_says_archived_instead_of_deleted(folders: tuple[Path, Path
     assert "deleted" not in receipt
 
 
+def test_merge_receipt_says_what_a_start_loads(folders: tuple[Path, Path]) -> None:
+    source, other = folders
+    receipt = merged(source, other)
+    after = memlab.show(source).summary
+    assert receipt.start_before is not None
+    assert receipt.start_after is not None
+    assert receipt.start_before.memories > receipt.start_after.memories
+    assert receipt.start_after.tokens == after.boot.tokens + after.index_overhead
+    facts = dict(receipt.sheet().facts)
+    assert facts["a start"].startswith(f"{receipt.start_before.memories} memories, ")
+
+
 def test_merge_effect_names_the_index(folders: tuple[Path, Path]) -> None:
     effect = memlab.plan(folders[0], into=folders[1]).effect
     assert ": the memories in the index go from " in effect

@@ -211,6 +211,16 @@ def test_log_in_the_folder_of_a_project_is_no_transcript(desk: Desk) -> None:
     assert second.left_out == {}
 
 
+def test_log_of_another_name_is_no_transcript(desk: Desk) -> None:
+    desk.save(desk.session("s1", "m1.md"))
+    log = desk.world.projects / SLUG / "other.jsonl"
+    first = harvest(desk.world.folder, log)
+    second = harvest(desk.world.folder, log)
+    assert (first.reads, second.reads) == (1, 1)
+    assert second.files == first.files
+    assert second.left_out == {}
+
+
 def test_harvest_of_a_folder_without_sessions_says_so(desk: Desk) -> None:
     desk.save(desk.session("s1", "m1.md"))
     note = "the transcripts are of other projects"
