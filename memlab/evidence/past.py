@@ -15,7 +15,7 @@ from memlab import columns as c
 from memlab.arguments import refusal
 from memlab.frame.fields import CountTokens, Flags, Ints, labels_of, rows_in_state
 from memlab.frame.labelling import LoadOptions, OnBadRow
-from memlab.frame.loading import UNSET, expect_log, expect_memories, frame_of, load
+from memlab.frame.loading import FLAG_DEFAULTS, expect_log, expect_memories, frame_of, load
 from memlab.sources.base import Source
 from memlab.sources.opening import SourceLike, open_source
 from memlab.sources.readers import Rows
@@ -317,8 +317,9 @@ def with_deletions(
         deleted_frames.append(rows[[name for name in in_store if name in rows]])
     deleted = pd.concat(deleted_frames).sort_values(DELETION, kind="stable")
     history = pd.concat([deleted, in_store], ignore_index=True)
-    for flag in history.columns.intersection(list(UNSET)):  # facts of erased memories lack flags
-        history[flag] = history[flag].where(history[flag].notna(), UNSET[flag])
+    # The facts of erased memories lack flags.
+    for flag in history.columns.intersection(list(FLAG_DEFAULTS)):
+        history[flag] = history[flag].where(history[flag].notna(), FLAG_DEFAULTS[flag])
     history = history.drop_duplicates(list(_IDENTITY), keep="last", ignore_index=True)
     history = history.iloc[_in_order_of_writing(history)].reset_index(drop=True)
     history[c.POSITION] = _increasing(history[c.POSITION].to_numpy(np.int64))

@@ -21,7 +21,7 @@ from memlab.evidence.past import HistoryLike, in_reach
 from memlab.evidence.references import references_on_rows, successors
 from memlab.evidence.store_history import with_references
 from memlab.evidence.use_times import Uses, days_since_1970, per_length, ranks_above
-from memlab.frame.fields import Flags, Floats, Ints, passed_on
+from memlab.frame.fields import Flags, Floats, Ints, inherited_attrs
 from memlab.text import DisplayMixin, Table, TextPage, counted, percent
 
 UsageVerdict = Literal["use", "age", "too-few-reads"]
@@ -478,8 +478,8 @@ def age_or_use(
     )
     chances = chances_of(reads, confidence)
     served = served_by(reads)
-    chances.attrs = passed_on(past)
-    served.attrs = passed_on(past)
+    chances.attrs = inherited_attrs(past)
+    served.attrs = inherited_attrs(past)
     return AgeOrUse(
         reads=len(reads.day),
         days=len(np.unique(reads.day)),

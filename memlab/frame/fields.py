@@ -45,7 +45,7 @@ _BATCH: Final = 4096
 """Number of distinct texts that become Python strings at a time, and that are cached."""
 _is_load_bearing: Final = lru_cache(_BATCH)(is_load_bearing_stored)
 """Cached, because the stores of one agent have the same few pairs of kind and tags."""
-_strings: Final = lru_cache(_BATCH)(readable_strings_of)
+_strings_of: Final = lru_cache(_BATCH)(readable_strings_of)
 _FIRST_MICROSECOND: Final = int(datetime(1, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
 """The first day that a datetime can hold, in microseconds since 1970."""
 _LAST_MICROSECOND: Final = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp()) * 1_000_000
@@ -130,6 +130,7 @@ def parse_all(
 def kinds_of(kinds: Coded, faults: Faults) -> npt.NDArray[np.int8]:
     """Return the place of each kind in `KINDS`; -1 and a fault for an unknown one."""
     texts = list(kinds.texts())
+    # Only the errors are used; they are those of a kind, because the tags are valid.
     _, errors = parse_all(lambda kind: _is_load_bearing(kind, "[]"), texts, default=False)
     faults.add("kind", kinds.codes, errors)
     number_of = {kind: number for number, kind in enumerate(KINDS)}
@@ -138,8 +139,8 @@ def kinds_of(kinds: Coded, faults: Faults) -> npt.NDArray[np.int8]:
     return np.array(numbers, np.int8)[kinds.codes]
 
 
-def verdicts_of(kinds: Coded, tags: Coded, protected: frozenset[str] = frozenset()) -> Flags:
-    """Return which rows are load-bearing; a row whose kind or tags cannot be read is.
+def load_bearing_of(kinds: Coded, tags: Coded, protected: frozenset[str] = frozenset()) -> Flags:
+    """Flag the load-bearing rows; a row whose kind or tags cannot be read counts as one.
 
     Each distinct pair of kind and tags is classified once.
     """
@@ -148,20 +149,20 @@ def verdicts_of(kinds: Coded, tags: Coded, protected: frozenset[str] = frozenset
     encoded = of_numbers(pairs).dictionary_encode()
     codes: Ints = as_numbers(encoded.indices.cast(pa.int64()))
     distinct: Ints = as_numbers(encoded.dictionary)
-    verdicts = np.ones(len(distinct), dtype=bool)
+    is_load_bearing = np.ones(len(distinct), dtype=bool)
     for first in range(0, len(distinct), _BATCH):
-        rows_of_distinct = np.flatnonzero(distinct[first : first + _BATCH] != _MISSING) + first
-        kind, tag = np.divmod(distinct[rows_of_distinct], max(len(tags.distinct), 1))
-        texts = zip(kinds.texts_at(kind), tags.texts_at(tag), strict=True)
-        verdicts[rows_of_distinct], _ = parse_all(
-            lambda pair: _is_load_bearing(*pair, protected), texts, default=True
+        readable = np.flatnonzero(distinct[first : first + _BATCH] != _MISSING) + first
+        kind, tag = np.divmod(distinct[readable], max(len(tags.distinct), 1))
+        texts_of_pairs = zip(kinds.texts_at(kind), tags.texts_at(tag), strict=True)
+        is_load_bearing[readable], _ = parse_all(
+            lambda pair: _is_load_bearing(*pair, protected), texts_of_pairs, default=True
         )
-    return verdicts[codes]
+    return is_load_bearing[codes]
 
 
 def check_lists(column: str, lists: Coded, faults: Faults) -> None:
     """Add a fault for each text that is no JSON list of strings."""
-    _, errors = parse_all(lambda text: bool(_strings(text)), lists.texts(), default=False)
+    _, errors = parse_all(lambda text: bool(_strings_of(text)), lists.texts(), default=False)
     faults.add(column, lists.codes, {code: f"{column} {text}" for code, text in errors.items()})
 
 
@@ -171,7 +172,7 @@ def tuples_of(lists: Coded) -> Objects:
     Equal texts share one tuple.
     """
     empty: tuple[str, ...] = ()
-    tuples, _ = parse_all(_strings, lists.texts(), empty)
+    tuples, _ = parse_all(_strings_of, lists.texts(), empty)
     tuples.append(empty)  # for the code -1 of a missing text
     return np.fromiter(tuples, object)[lists.codes]
 
@@ -190,12 +191,13 @@ def moments_of(column: str, texts: Any, faults: Faults) -> tuple[Times, int]:
             return as_numbers(moments, NAT), without_zone
     coded = Coded.of(texts)
     missing: tuple[datetime | None, bool] = (None, True)
-    distinct, errors = parse_all(moment_and_zone, coded.texts(), missing)
+    parsed, errors = parse_all(moment_and_zone, coded.texts(), missing)
     faults.add(column, coded.codes, {code: f"{column} {text}" for code, text in errors.items()})
-    distinct_moments = pa.array([*(moment for moment, _ in distinct), None], MOMENT)
-    # a missing text has the code -1, which becomes the place of the None at the end
+    distinct = [moment for moment, _ in parsed]
+    distinct.append(None)  # for a missing text, whose code -1 becomes the last place
+    distinct_moments = pa.array(distinct, MOMENT)
     places = of_numbers(coded.codes % len(distinct_moments))
-    zoneless = [code for code, (_, has_zone) in enumerate(distinct) if not has_zone]
+    zoneless = [code for code, (_, has_zone) in enumerate(parsed) if not has_zone]
     moments = pa.chunked_array([distinct_moments.take(places)])
     return as_numbers(moments, NAT), int(np.isin(coded.codes, zoneless).sum())
 
@@ -261,33 +263,34 @@ class Arrays(NamedTuple):
     """Memories that are tagged as rejected paths."""
 
     def in_state(self, state: str) -> Flags:
-        """Return which memories are in one of ``columns.INDEX_STATES``."""
+        """Flag the memories in a state, one of ``columns.INDEX_STATES``."""
         if self.index_state is None:
             return np.zeros(len(self.active), dtype=bool)
         return as_numbers(pc.fill_null(pc.equal(self.index_state, state), fill_value=False))
 
     @property
     def doubtful(self) -> Flags:
-        """Which memories count as load-bearing until a person decides."""
+        """Flags of the memories that count as load-bearing until a person decides."""
         if self.doubt is None:
             return np.zeros(len(self.active), dtype=bool)
         return as_numbers(self.doubt.is_valid())
 
     @property
     def retired(self) -> Flags:
-        """Which memories are retired."""
-        none = np.zeros(len(self.active), dtype=bool)
-        return none if self.retired_at is None else ~np.isnat(self.retired_at)
+        """Flags of the retired memories."""
+        if self.retired_at is None:
+            return np.zeros(len(self.active), dtype=bool)
+        return ~np.isnat(self.retired_at)
 
     @property
     def last_at(self) -> datetime | None:
-        """When the newest memory was created; None if no time is known."""
-        dated = self.created_at[~np.isnat(self.created_at)]
-        return as_moment(dated.max()) if len(dated) else None
+        """Creation time of the newest memory; None if no time is known."""
+        times = self.created_at[~np.isnat(self.created_at)]
+        return as_moment(times.max()) if len(times) else None
 
     @property
     def replaced(self) -> Flags:
-        """Which memories have a successor: another memory that superseded them."""
+        """Flags of the memories with a successor: another memory that superseded them."""
         return as_numbers(self.superseded_by.is_valid())
 
 
@@ -302,7 +305,7 @@ def as_instant(moment: datetime) -> np.datetime64:
     return np.datetime64(moment.astimezone(UTC).replace(tzinfo=None), "us")
 
 
-def passed_on(frame: "pd.DataFrame") -> dict[Hashable, Any]:
+def inherited_attrs(frame: "pd.DataFrame") -> dict[Hashable, Any]:
     """Return the attributes of a frame that tables computed from it have too."""
     defaults = {c.TOKEN_RULE: "", c.SOURCE: "", c.RECALLED: False}
     return {name: frame.attrs.get(name, default) for name, default in defaults.items()}
@@ -326,7 +329,7 @@ def arrays_of(frame: "pd.DataFrame") -> Arrays:
         active=frame[c.ACTIVE].to_numpy(bool),
         load_bearing=frame[c.LOAD_BEARING].to_numpy(bool),
         prunable=frame[c.PRUNABLE].to_numpy(bool),
-        unreadable=_filled(frame, c.PROBLEM),
+        unreadable=_has_value(frame, c.PROBLEM),
         memory_id=pa.array(frame[c.MEMORY_ID]),
         superseded_by=pa.array(frame[c.SUPERSEDED_BY]),
         at_start=optional(c.LOADED_AT_START, "bool"),
@@ -342,7 +345,7 @@ def arrays_of(frame: "pd.DataFrame") -> Arrays:
 
 
 def _rejected_in(frame: "pd.DataFrame") -> Flags:
-    """Return which load-bearing memories are tagged as rejected paths."""
+    """Flag the load-bearing memories that are tagged as rejected paths."""
     is_rejected = np.zeros(len(frame), dtype=bool)
     if c.TAGS in frame:
         rows = np.flatnonzero(frame[c.LOAD_BEARING].to_numpy(bool))
@@ -352,8 +355,8 @@ def _rejected_in(frame: "pd.DataFrame") -> Flags:
 
 
 def retired_rows(frame: "pd.DataFrame") -> Flags:
-    """Return which memories of a frame are retired."""
-    return _filled(frame, c.RETIRED_AT)
+    """Flag the retired memories of a frame."""
+    return _has_value(frame, c.RETIRED_AT)
 
 
 def labels_of(frame: "pd.DataFrame") -> "pd.Categorical":
@@ -377,14 +380,14 @@ def labels_of(frame: "pd.DataFrame") -> "pd.Categorical":
 
 
 def rows_in_state(frame: "pd.DataFrame", state: str) -> Flags:
-    """Return which memories of a frame are in one of ``columns.INDEX_STATES``."""
+    """Flag the memories of a frame in a state, one of ``columns.INDEX_STATES``."""
     if c.INDEX_STATE not in frame:
         return np.zeros(len(frame), bool)
     return (frame[c.INDEX_STATE] == state).fillna(value=False).to_numpy(bool)
 
 
-def _filled(frame: "pd.DataFrame", name: str) -> Flags:
-    """Return which rows have a value in a column; all false if there is no such column."""
+def _has_value(frame: "pd.DataFrame", name: str) -> Flags:
+    """Flag the rows with a value in a column; all are False if there is no such column."""
     if name not in frame:
         return np.zeros(len(frame), bool)
     return frame[name].notna().to_numpy(bool)

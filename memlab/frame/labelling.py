@@ -92,7 +92,7 @@ class Labelled:
         )
 
     def _rejected(self) -> fields.Flags:
-        """Return which memories are tagged as rejected paths; equal tags are read once."""
+        """Flag the memories that are tagged as rejected paths; equal tags are read once."""
         tags = self.lists[c.TAGS]
         is_rejected = [f'"{REJECTED_PATH_TAG}"' in text for text in tags.texts()]
         return np.array([*is_rejected, False])[tags.codes]  # code -1 is a missing text
@@ -147,37 +147,35 @@ def memories_of(
     without_zone = 0
     for batch in batches:
         faults += batch.faults
-        batch_values, without_zone_here = _read(batch.table, counter, faults)
+        batch_values, batch_without_zone = _read(batch.table, counter, faults)
         values_of_batches.append(batch_values)
-        without_zone += without_zone_here
+        without_zone += batch_without_zone
         tables.append(_other_columns(batch.table, with_body=with_body))
         for column, added in batch.others.items():
             others.setdefault(column, []).extend(added)
     if not values_of_batches:
         empty = SCHEMA.empty_table()
-        values_of_batches.append(_read(empty, None, faults)[0])
+        empty_values, _ = _read(empty, None, faults)
+        values_of_batches.append(empty_values)
         tables.append(_other_columns(empty, with_body=with_body))
     table = tables[0]
     if len(tables) > 1:
         table = pa.concat_tables(tables, promote_options="default")
-    values = {}
-    for column in list(values_of_batches[0]):
-        # `pop` frees the column of each batch, so that it is not in memory twice
-        values[column] = np.concatenate(
-            [batch_values.pop(column) for batch_values in values_of_batches]
-        )
+    values = _concatenated(values_of_batches)
     kinds = fields.Coded.of(table[c.KIND])
     collected = fields.Faults(values[c.POSITION], faults)
     values[c.KIND] = fields.kinds_of(kinds, collected)
     lists = {column: fields.Coded.of(table[f"{column}_json"]) for column in _LISTS}
     for column, coded in lists.items():
         fields.check_lists(f"{column}_json", coded, collected)
-    values[c.LOAD_BEARING] = fields.verdicts_of(kinds, lists[c.TAGS], protected)
+    values[c.LOAD_BEARING] = fields.load_bearing_of(kinds, lists[c.TAGS], protected)
     values[c.PRUNABLE] = values[c.ACTIVE] & ~values[c.LOAD_BEARING]
     if faults and on_bad_row == "raise":
         raise _bad_row(table, values[c.POSITION], faults, name)
     problems = _problems(values, faults) if on_bad_row == "keep" else None
-    table = table.drop_columns([c.KIND, *(f"{column}_json" for column in _LISTS)])
+    converted = [c.KIND]
+    converted += [f"{column}_json" for column in _LISTS]
+    table = table.drop_columns(converted)
     return Labelled(
         rows=table,
         columns=values,
@@ -188,6 +186,19 @@ def memories_of(
         source=name_for_charts(name),
         without_zone=without_zone,
     )
+
+
+def _concatenated(
+    values_of_batches: list[dict[str, npt.NDArray[Any]]],
+) -> dict[str, npt.NDArray[Any]]:
+    """Return the columns of all batches, and empty the batches."""
+    values = {}
+    for column in list(values_of_batches[0]):
+        # `pop` frees the column of each batch, so that it is not in memory twice
+        values[column] = np.concatenate(
+            [batch_values.pop(column) for batch_values in values_of_batches]
+        )
+    return values
 
 
 def short_name(name: str) -> str:
@@ -213,7 +224,9 @@ def name_for_charts(name: str) -> str:
     """
     path = PurePath(name)
     is_of_project = path.name == "memory" and path.parent.parent.name == "projects"
-    return f"{path.parent.name}/{path.name}" if is_of_project else short_name(name)
+    if is_of_project:
+        return f"{path.parent.name}/{path.name}"
+    return short_name(name)
 
 
 def _other_columns(table: Any, *, with_body: bool) -> Any:

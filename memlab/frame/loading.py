@@ -26,7 +26,7 @@ _COLUMN_ORDER: Final = [*c.DTYPES, *c.SIGNAL_DTYPES, c.LOADED_AT_START, c.RETIRE
 _COLUMN_ORDER.extend(field.name for field in STATES)
 _COLUMN_ORDER.insert(1, KEY)
 _COLUMN_ORDER.insert(_COLUMN_ORDER.index(c.TITLE) + 1, c.BODY)
-UNSET: Final = {c.GRADUATED: False, c.TRUSTED: True, c.LOADED_AT_START: True}
+FLAG_DEFAULTS: Final = {c.GRADUATED: False, c.TRUSTED: True, c.LOADED_AT_START: True}
 """Default values of flags. A signal without a default is missing if it was not set."""
 
 
@@ -146,7 +146,8 @@ def frame_from(memories: Labelled) -> pd.DataFrame:
     values[c.KIND] = pd.Categorical.from_codes(memories.columns[c.KIND], dtype=_KIND)
     if KEY in rows.column_names:
         values[KEY] = rows[KEY].to_pandas()
-    for name in (*SIGNALS.names, RETIRED.name, *(field.name for field in STATES)):
+    state_names = [field.name for field in STATES]
+    for name in (*SIGNALS.names, RETIRED.name, *state_names):
         if name in rows.column_names:
             values[name] = _signal(name, rows[name])
     ordered = {name: values[name] for name in _COLUMN_ORDER if name in values}
@@ -178,8 +179,8 @@ def _texts(column: Any) -> Any:
 
 def _signal(name: str, column: Any) -> Any:
     """Return an Arrow column of a signal for a frame."""
-    if name in UNSET:
-        return np.array(column.fill_null(UNSET[name]).to_numpy())
+    if name in FLAG_DEFAULTS:
+        return np.array(column.fill_null(FLAG_DEFAULTS[name]).to_numpy())
     if column.type == MOMENT:
         return _in_utc(column.cast(pa.timestamp("us")).to_numpy())
     if column.type == TEXT:
@@ -194,7 +195,7 @@ def _in_utc(moments: Any) -> pd.DatetimeIndex:
     return pd.DatetimeIndex(moments).tz_localize("UTC")
 
 
-NEEDED: Final = (
+REQUIRED_COLUMNS: Final = (
     c.POSITION,
     c.MEMORY_ID,
     c.KIND,
@@ -211,7 +212,7 @@ NEEDED: Final = (
 
 def expect_memories(frame: object, *, call: str) -> None:
     """Raise unless a value is a frame of memories."""
-    expect_frame(frame, *NEEDED, call=call)
+    expect_frame(frame, *REQUIRED_COLUMNS, call=call)
 
 
 def expect_log(log: object, *, call: str) -> None:

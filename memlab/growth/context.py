@@ -9,7 +9,7 @@ import numpy as np
 
 from memlab import columns as c
 from memlab.arguments import expect
-from memlab.frame.fields import KINDS, Arrays, Flags, Ints, Times, arrays_of, passed_on
+from memlab.frame.fields import KINDS, Arrays, Flags, Ints, Times, arrays_of, inherited_attrs
 from memlab.items import Size
 from memlab.sources.tables import as_numbers, of_numbers
 from memlab.text import counted, verb_for
@@ -100,7 +100,7 @@ def boot_context(frame: "HistoryLike") -> "pd.DataFrame":
     index = pd.Index([*rows], dtype="str", name=c.PART)
     result = pd.DataFrame([*rows.values()], index, [c.MEMORIES, c.TOKENS])
     result[c.LOAD_BEARING] = index != "episodes"
-    result.attrs = passed_on(frame)
+    result.attrs = inherited_attrs(frame)
     return result
 
 
@@ -399,7 +399,7 @@ def growth_curve(frame: "HistoryLike", *, freq: str | None = None) -> "pd.DataFr
         curve[c.PRUNABLE_TOKENS] + curve[c.LOAD_BEARING_TOKENS]
     )
     curve = curve[list(c.GROWTH_DTYPES)].astype(c.GROWTH_DTYPES)
-    curve.attrs = passed_on(frame)
+    curve.attrs = inherited_attrs(frame)
     curve.attrs[c.CAVEAT] = _caveat(frame)
     curve.attrs[c.UNDATED] = int(frame[c.CREATED_AT].isna().sum())
     return curve

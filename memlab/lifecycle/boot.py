@@ -94,14 +94,14 @@ def rowids_to_load(
             FloorExceedsBudgetWarning,
             stacklevel=3,
         )
-    chosen = [memory.rowid for memory in floor]
+    rowids = [memory.rowid for memory in floor]
     prunable = [memory for memory in candidates if not memory.is_load_bearing]
     prunable.sort(key=lambda memory: (memory.activation, memory.rowid), reverse=True)
     for memory in prunable:
         if memory.tokens <= remaining:
-            chosen.append(memory.rowid)
+            rowids.append(memory.rowid)
             remaining -= memory.tokens
-    return sorted(chosen)
+    return sorted(rowids)
 
 
 def _candidates(
@@ -172,16 +172,17 @@ def creation_times(texts: Iterable[object]) -> list[datetime | None]:
     A memory without a readable time gets the time of the one before it. Memories before the first
     readable time get that time.
 
-    >>> [at and at.day for at in creation_times(["soon", "2026-01-05", None, "2026-01-09"])]
+    >>> [at.day for at in creation_times(["soon", "2026-01-05", None, "2026-01-09"])]
     [5, 5, 5, 9]
     """
     moments = [_moment(text) for text in texts]
-    latest_known = next((moment for moment in moments if moment is not None), None)
+    readable = [moment for moment in moments if moment is not None]
+    latest = readable[0] if readable else None
     filled = []
     for moment in moments:
         if moment is not None:
-            latest_known = moment
-        filled.append(latest_known)
+            latest = moment
+        filled.append(latest)
     return filled
 
 

@@ -43,7 +43,8 @@ def _is_compared(item: MemoryItem) -> bool:
 def _creation_time(created: object) -> datetime:
     """Return a creation time; a missing one is the earliest, one without a zone is UTC."""
     with suppress(ValueError):
-        return moment_and_zone(str(created))[0]
+        moment, _ = moment_and_zone(str(created))
+        return moment
     return datetime.min.replace(tzinfo=UTC)
 
 
@@ -152,8 +153,10 @@ class LifecycleStore(SqliteMemoryStore):
             expect(duplicates, NearDuplicate, call=call, name="duplicates", optional=True)
         expect(clock, Callable, call=call, name="clock")  # type: ignore[arg-type]
         expect(archive, bool, call=call, name="archive")
-        archives = archive and str(path) != ":memory:"
-        super().__init__(path, busy_timeout=busy_timeout, access_log=access_log, archive=archives)
+        has_archive = archive and str(path) != ":memory:"
+        super().__init__(
+            path, busy_timeout=busy_timeout, access_log=access_log, archive=has_archive
+        )
         self.capacity: Final = capacity
         self.duplicates: Final = duplicates
         self._clock = clock
@@ -295,7 +298,8 @@ class LifecycleStore(SqliteMemoryStore):
         limit = whole_number("limit", limit, least=1)
         expired_ids = self._expired_ids()
         items = super().search(words, limit + len(expired_ids))
-        return tuple(item for item in items if item.memory_id not in expired_ids)[:limit]
+        not_expired = [item for item in items if item.memory_id not in expired_ids]
+        return tuple(not_expired[:limit])
 
     def list_active(self, *, kind: MemoryKind | None = None) -> tuple[MemoryItem, ...]:
         """Return the items that are neither superseded nor expired."""
@@ -420,11 +424,11 @@ class LifecycleStore(SqliteMemoryStore):
         uses = [
             {"memory_id": memory_id, "at": at, "graduated": graduated} for memory_id in distinct_ids
         ]
-        run = self.connection.executemany
+        connection = self.connection
         with self._writing():
-            updated_rows = run(signal_tables.UPDATE_USE, uses).rowcount
-            inserted_rows = run(signal_tables.INSERT_FIRST_USE, uses).rowcount
-            return updated_rows + inserted_rows
+            updated = connection.executemany(signal_tables.UPDATE_USE, uses)
+            inserted = connection.executemany(signal_tables.INSERT_FIRST_USE, uses)
+            return updated.rowcount + inserted.rowcount
 
     def expire(self, now: datetime | None = None) -> int:
         """Delete expired rows, and signals without a row; return the number of expired rows.

@@ -150,7 +150,10 @@ def scope_fields(connection: sqlite3.Connection) -> tuple[str, ...] | None:
     if table_count < 2:
         return None
     row = connection.execute("SELECT value FROM memory_lifecycle WHERE name = 'scopes'").fetchone()
-    return tuple(json.loads(row[0])) if row else None
+    if row is None:
+        return None
+    (fields_json,) = row
+    return tuple(json.loads(fields_json))
 
 
 def prepare(connection: sqlite3.Connection, fields: tuple[str, ...]) -> None:
@@ -240,13 +243,15 @@ def scope_key(
 @lru_cache(maxsize=100_000)
 def labels_in(key: str) -> Labels:
     """Return the labels in a key that :func:`scope_key` made."""
-    labels = json.loads(key)
-    tags = labels.pop(TAGS, ())
-    return frozenset([*labels.items(), *((TAGS, tag) for tag in tags)])
+    fields = json.loads(key)
+    tags = fields.pop(TAGS, ())
+    labels = set(fields.items())
+    labels.update((TAGS, tag) for tag in tags)
+    return frozenset(labels)
 
 
 def keys_with_labels_of(connection: sqlite3.Connection, scope: str) -> str:
-    """Return as a JSON list the keys that have all labels of a scope.
+    """List the keys that have all labels of a scope, as JSON.
 
     Rows with one of these keys are the rows in the scope.
     """
@@ -272,9 +277,8 @@ def _last_key_without(scope: str, key: str) -> str:
     prefix = "{"
     missing_labels = {name: value for name, value in json.loads(scope).items() if name != TAGS}
     for name, value in json.loads(key).items():
-        missing_name = next(iter(missing_labels), None)
-        if missing_name is not None:
-            missing_value = missing_labels[missing_name]
+        if missing_labels:
+            missing_name, missing_value = next(iter(missing_labels.items()))
             if (name, value) == (missing_name, missing_value):
                 del missing_labels[missing_name]
             elif name >= missing_name:

@@ -10,7 +10,7 @@ from memlab import arguments
 from memlab import columns as c
 from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_TARGET, DEFAULT_UNTIL
 from memlab.evidence.past import HistoryLike, fill_missing_rows, resolve_history, rows_in_reach
-from memlab.frame.fields import passed_on
+from memlab.frame.fields import inherited_attrs
 from memlab.sizing import prior
 from memlab.sizing.backtest import DEFAULT_SPLITS, BacktestSplit, backtest_splits, choose_cap
 from memlab.sizing.curve import KEEP_RECENT, Sizing, prepared
@@ -95,7 +95,7 @@ def boot_over_time(
         }
         tables.append(pd.DataFrame(columns))
     timeline = pd.concat(tables, ignore_index=True)
-    timeline.attrs = passed_on(frame)
+    timeline.attrs = inherited_attrs(frame)
     return timeline
 
 

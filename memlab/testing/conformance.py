@@ -88,7 +88,7 @@ class ReadingSuite:
         request.node.user_properties.append((TESTED, f"{adapter.__module__}:{adapter.__name__}"))
         return lab
 
-    def test_it_says_what_it_is_and_what_it_does_not_do(self, lab: Lab) -> None:
+    def test_source_states_its_kind_and_limits(self, lab: Lab) -> None:
         source = open_source(lab.name)
         assert isinstance(source, Source)
         assert system_named(source.scheme) is not None
@@ -106,7 +106,7 @@ class ReadingSuite:
 
     # Reading
 
-    def test_rows_have_the_columns_of_every_source_and_make_a_frame(self, lab: Lab) -> None:
+    def test_rows_have_required_columns_and_load_as_frame(self, lab: Lab) -> None:
         for with_body in (True, False):
             table = table_of(lab, with_body=with_body)
             state_names = [state.name for state in STATES]
@@ -129,7 +129,7 @@ class ReadingSuite:
         assert memlab.load(lab.name)["chars"].tolist() == frame["chars"].tolist()
         assert frame["prunable"].sum() >= COUNT - 1
 
-    def test_the_order_is_that_of_insertion(self, lab: Lab) -> None:
+    def test_rows_are_in_insertion_order(self, lab: Lab) -> None:
         positions = table_of(lab)["position"].to_pylist()
         assert positions == sorted(set(positions))
         before = keys_of(lab)
@@ -137,7 +137,7 @@ class ReadingSuite:
         assert keys_of(lab)[: len(before)] == before
         assert set(table_of(lab)["title"].to_pylist()[len(before) :]) == {"pair 1"}
 
-    def test_records_are_canonical_in_the_order_asked_and_change_nothing(self, lab: Lab) -> None:
+    def test_records_are_canonical_and_in_requested_order(self, lab: Lab) -> None:
         before = lab.exactly()
         keys = keys_of(lab)
         records = records_of(lab, keys)
@@ -151,19 +151,19 @@ class ReadingSuite:
             assert b"\n" not in record
         assert lab.exactly() == before
 
-    def test_a_change_shows_in_the_record_of_that_memory_alone(self, lab: Lab) -> None:
+    def test_change_affects_only_its_own_record(self, lab: Lab) -> None:
         keys = keys_of(lab)
         before = dict(records_of(lab, keys))
         lab.change(keys[-1])
         after = dict(records_of(lab, keys))
         assert {key for key in keys if before[key] != after[key]} == {keys[-1]}
 
-    def test_archived_records_give_back_the_rows_and_facts_that_were_there(self, lab: Lab) -> None:
+    def test_archived_records_reproduce_rows_and_facts(self, lab: Lab) -> None:
         source = open_source(lab.name)
         keys = keys_of(lab)
         for with_body in (True, False):
             table = table_of(lab, with_body=with_body)
-            archived = together(source.rows_of(records_of(lab, keys), with_body=with_body))
+            archived = concatenated(source.rows_of(records_of(lab, keys), with_body=with_body))
             for name in table.column_names:
                 values = [None] * len(table)
                 if name in archived.column_names:
@@ -173,7 +173,7 @@ class ReadingSuite:
         for name in ("memory_id", "kind", "tags_json"):
             assert [getattr(fact, name) for fact in facts] == table[name].to_pylist()
 
-    def test_a_record_is_held_to_how_records_are_written(self, lab: Lab) -> None:
+    def test_non_canonical_record_is_rejected(self, lab: Lab) -> None:
         source = open_source(lab.name)
         ((key, record),) = records_of(lab, keys_of(lab)[1:2])
         parsed = json.loads(record)
@@ -183,7 +183,7 @@ class ReadingSuite:
         with pytest.raises(ValueError, match=r"."):
             source.check_record("nobody of that name", record, parsed)
 
-    def test_what_is_not_there_is_said_and_nothing_is_made(self, lab: Lab, tmp_path: Path) -> None:
+    def test_missing_column_or_store_is_an_error(self, lab: Lab, tmp_path: Path) -> None:
         source = open_source(lab.name)
         with suppress(errors.StoreError):  # a store that allows any column has no value in it
             assert set(memlab.load(lab.name, columns=["colour of it"])["colour of it"]) <= {None}
@@ -195,7 +195,7 @@ class ReadingSuite:
             memlab.load(kind(tmp_path / "nothing"))
         assert sorted(tmp_path.iterdir()) == before
 
-    def test_a_reader_sees_one_moment_while_a_writer_writes(self, lab: Lab) -> None:
+    def test_reader_sees_one_state_during_writes(self, lab: Lab) -> None:
         lab.add_pair(0)
         stop = threading.Event()
 
@@ -205,8 +205,8 @@ class ReadingSuite:
                     return
                 lab.add_pair(number)
 
-        def look(reader: Reader) -> None:
-            table = together(reader.batches(with_body=False))
+        def check_pairs(reader: Reader) -> None:
+            table = concatenated(reader.batches(with_body=False))
             keys = keys_in(table)
             assert set(dict(reader.records(keys))) == set(keys)
             active = table.filter(table["active"])["title"].to_pylist()
@@ -219,20 +219,20 @@ class ReadingSuite:
             successful_reads = 0
             while successful_reads < 8:
                 with suppress(errors.ChangedWhileReadError):
-                    read_consistent(open_source(lab.name), look)
+                    read_consistent(open_source(lab.name), check_pairs)
                     successful_reads += 1
         finally:
             stop.set()
             writer.join()
 
-    def test_what_is_written_after_a_reader_began_is_not_seen_by_it(self, lab: Lab) -> None:
+    def test_open_reader_does_not_see_later_writes(self, lab: Lab) -> None:
         writer = threading.Thread(target=lab.add_pair, args=(1,))
         with suppress(errors.ChangedWhileReadError):  # raised for a store that cannot be locked
             with open_source(lab.name).reading() as reader:
-                before = together(reader.batches(with_body=False))["title"].to_pylist()
+                before = concatenated(reader.batches(with_body=False))["title"].to_pylist()
                 writer.start()
                 writer.join(timeout=0.5)  # it may have to wait until the reader is done
-                after = together(reader.batches(with_body=False))["title"].to_pylist()
+                after = concatenated(reader.batches(with_body=False))["title"].to_pylist()
             assert "pair 1" not in before
             assert after == before
         writer.join()
@@ -260,15 +260,15 @@ class DeletingSuite(ReadingSuite):
 
     # A change, without an archive
 
-    def test_what_is_deleted_and_put_back_is_the_same_to_the_byte(self, lab: Lab) -> None:
+    def test_delete_and_insert_restore_every_byte(self, lab: Lab) -> None:
         before = lab.exactly()
         keys = keys_of(lab)[1::2]
         records = records_of(lab, keys)
         steps: list[str] = []
         with open_source(lab.name).changing() as writer:
-            assert writer.delete(prints(records, lab), on_step=steps.append) == len(keys)
+            assert writer.delete(fingerprints(records, lab), on_step=steps.append) == len(keys)
             assert list(writer.records(keys)) == []
-            assert len(together(writer.batches(with_body=False))) == COUNT - len(keys)
+            assert len(concatenated(writer.batches(with_body=False))) == COUNT - len(keys)
         assert lab.exactly() == {key: row for key, row in before.items() if key not in keys}
         assert put_back(lab, records, on_step=steps.append) == len(keys)
         assert lab.exactly() == before
@@ -276,7 +276,7 @@ class DeletingSuite(ReadingSuite):
         assert steps == ["deleted", "inserted"]
 
     @pytest.mark.parametrize("meanwhile", ["changed", "gone"])
-    def test_what_is_not_as_it_was_stops_a_deletion(self, lab: Lab, meanwhile: str) -> None:
+    def test_changed_or_missing_memory_stops_a_deletion(self, lab: Lab, meanwhile: str) -> None:
         keys = keys_of(lab)
         records = records_of(lab, keys[1:4])
         if meanwhile == "changed":
@@ -288,19 +288,19 @@ class DeletingSuite(ReadingSuite):
             delete_all(lab, records)
         assert lab.exactly() == before
 
-    def test_a_change_that_fails_leaves_the_store_as_it_was(self, lab: Lab) -> None:
+    def test_failed_change_is_rolled_back(self, lab: Lab) -> None:
         before = lab.exactly()
         if not is_atomic(lab):
             pytest.skip("a deletion here is no transaction")
         records = records_of(lab, keys_of(lab)[1:])
         with suppress(ZeroDivisionError), open_source(lab.name).changing() as writer:
-            assert writer.delete(prints(records, lab)) == len(records)
+            assert writer.delete(fingerprints(records, lab)) == len(records)
             raise ZeroDivisionError
         assert lab.exactly() == before
 
     # A plan and its archive
 
-    def test_a_plan_is_applied_and_taken_back(self, lab: Lab) -> None:
+    def test_plan_is_applied_and_undone(self, lab: Lab) -> None:
         before = lab.exactly()
         plan = memlab.plan(lab.name, memlab.KeepRecent(3))
         positions = dict(zip(keys_of(lab), table_of(lab)["position"].to_pylist(), strict=True))
@@ -315,7 +315,7 @@ class DeletingSuite(ReadingSuite):
         with pytest.raises(errors.AlreadyAppliedError):
             memlab.apply(plan)
 
-    def test_undo_after_the_index_was_edited_keeps_the_edit(self, lab: Lab) -> None:
+    def test_undo_keeps_later_edits_of_the_index(self, lab: Lab) -> None:
         before = lab.exactly()
         receipt = memlab.apply(memlab.plan(lab.name, memlab.KeepRecent(3)))
         edit = lab.edit_index()
@@ -325,7 +325,7 @@ class DeletingSuite(ReadingSuite):
         assert edit in lab.index()
         assert memlab.restore(receipt).memories == 0
 
-    def test_file_that_is_no_memory_is_never_touched(self, lab: Lab) -> None:
+    def test_other_files_are_never_changed(self, lab: Lab) -> None:
         source = open_source(lab.name)
         if source.is_server:
             return
@@ -357,7 +357,7 @@ class DeletingSuite(ReadingSuite):
         memlab.restore(receipt)
         assert state() == before
 
-    def test_what_somebody_else_deletes_is_lost_and_comes_back(self, lab: Lab) -> None:
+    def test_memories_deleted_by_others_are_recovered(self, lab: Lab) -> None:
         source = open_source(lab.name)
         before = lab.exactly()
         if not source.is_copied:
@@ -384,7 +384,7 @@ class DeletingSuite(ReadingSuite):
     @pytest.mark.parametrize(
         ("applies", "step"), [*product([True], APPLY_STEPS), *product([False], RESTORE_STEPS)]
     )
-    def test_killed_it_loses_nothing_and_finishes(self, lab: Lab, applies: bool, step: str) -> None:
+    def test_killed_process_loses_nothing(self, lab: Lab, applies: bool, step: str) -> None:
         was_atomic = is_atomic(lab)  # asked first, because opening may finish what was interrupted
         before = lab.exactly()
         plan = memlab.plan(lab.name, memlab.KeepRecent(3))
@@ -393,7 +393,9 @@ class DeletingSuite(ReadingSuite):
         if not applies:
             memlab.apply(plan)
         plan_or_digest = plan.to_json() if applies else plan.digest
-        run = self.run_program(lab.known_by + KILLED, lab.name, plan_or_digest, step)
+        run = self.run_program(
+            lab.registration_code + KILLED_PROGRAM, lab.name, plan_or_digest, step
+        )
         assert run.returncode == -signal.SIGKILL, run.stderr
         after_kill = lab.exactly()
         assert after_kill == {key: row for key, row in before.items() if key in after_kill}
@@ -407,7 +409,7 @@ class DeletingSuite(ReadingSuite):
         assert lab.exactly() == before
 
     @pytest.mark.long
-    def test_a_forged_archive_leaves_nothing_half_done(self, lab: Lab, tmp_path: Path) -> None:
+    def test_forged_archive_leaves_store_unchanged(self, lab: Lab, tmp_path: Path) -> None:
         source = open_source(lab.name)
         erased = memlab.apply(memlab.plan(lab.name, memlab.KeepRecent(9)))
         receipts = [memlab.apply(memlab.plan(lab.name, memlab.KeepRecent(n))) for n in (6, 3)]
@@ -421,19 +423,21 @@ class DeletingSuite(ReadingSuite):
         archive = path.read_bytes()
         before = lab.exactly()
         outside = files_outside(tmp_path, lab)
-        for seed in range(FORGED):
+        for seed in range(FORGED_ARCHIVES):
             rng = random.Random(seed)
             path.write_bytes(archive)
             failure_message = f"seed {seed}: {forge(path, rng)}"
             forged = path.read_bytes()
             os.utime(path, (0, 0))  # a reader waits if the file was written just now
-            for look in LOOKS:
-                ended(failure_message, look, source)
+            for read in READING_CALLS:
+                result_or_none(failure_message, read, source)
             assert lab.exactly() == before, failure_message
             assert path.read_bytes() == forged, failure_message
             for receipt in receipts:
                 ids = rng.choice((None, rng.sample(ids_by_digest[receipt.digest], 2)))
-                restored = ended(failure_message, memlab.restore, receipt, store=source, ids=ids)
+                restored = result_or_none(
+                    failure_message, memlab.restore, receipt, store=source, ids=ids
+                )
                 after = lab.exactly()
                 earlier_rows = {key: row for key, row in after.items() if key in before}
                 assert earlier_rows == before, failure_message
@@ -444,8 +448,8 @@ class DeletingSuite(ReadingSuite):
                 if restored_keys:
                     delete_all(lab, records_of(lab, list(restored_keys)))
             first, second = receipts
-            ended(failure_message, compaction.finish, source, first.digest)
-            ended(failure_message, compaction.drop_archived, source, digest=second.digest)
+            result_or_none(failure_message, compaction.finish, source, first.digest)
+            result_or_none(failure_message, compaction.drop_archived, source, digest=second.digest)
             assert lab.exactly() == before, failure_message
 
 
@@ -468,7 +472,7 @@ class ServerSuite(DeletingSuite):
     ...     lab_type = CounterLab
     """
 
-    def test_use_changes_nothing_that_lasts_and_leaves_a_plan_fresh(self, lab: Any) -> None:
+    def test_usage_does_not_invalidate_a_plan(self, lab: Any) -> None:
         source = open_source(lab.name)
         keys = keys_of(lab)
         plan = memlab.plan(lab.name, memlab.KeepRecent(3))
@@ -478,7 +482,7 @@ class ServerSuite(DeletingSuite):
         used = records_of(lab, keys)
         before = lab.exactly()
         assert not set(unused) & set(used)
-        assert prints(unused, lab) == prints(used, lab)
+        assert fingerprints(unused, lab) == fingerprints(used, lab)
         receipt = memlab.apply(plan)
         assert memlab.restore(receipt).memories == receipt.deleted == len(plan.memories)
         assert lab.exactly() == before
@@ -489,7 +493,7 @@ class ServerSuite(DeletingSuite):
         assert source.without_usage(record_before) != source.without_usage(record_after)
 
 
-FORGED = int(os.environ.get("MEMLAB_HOSTILE_FILES", "80")) // 8
+FORGED_ARCHIVES = int(os.environ.get("MEMLAB_HOSTILE_FILES", "80")) // 8
 """Number of archives that the test of forged archives makes for each kind of store."""
 
 
@@ -508,7 +512,7 @@ def _export(source: Source) -> None:
 
 
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
-LOOKS: tuple[Callable[[Source], object], ...] = (
+READING_CALLS: tuple[Callable[[Source], object], ...] = (
     _recommend_cap,
     _export,
     compaction.archived_plans,
@@ -521,7 +525,9 @@ LOOKS: tuple[Callable[[Source], object], ...] = (
 """Functions that read an archive and change nothing."""
 
 
-def ended(failure_message: str, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+def result_or_none(
+    failure_message: str, call: Callable[..., Any], *arguments: Any, **options: Any
+) -> Any:
     """Return the result of a call; None if it raises an error of memlab.
 
     Any other error fails the test with `failure_message`.
@@ -548,21 +554,23 @@ def files_outside(folder: Path, lab: Lab) -> dict[Path, bytes]:
     }
 
 
-KILLED = """
+KILLED_PROGRAM = """
 import os, signal, sys
 from memlab.compaction import Plan, apply, restore
 from memlab.sources import conformance_record
 conformance_record._on_trial = True
-name, what, last = sys.argv[1:]
-on_step = lambda step: step == last and os.kill(os.getpid(), signal.SIGKILL)
-if what.startswith("{"):
-    apply(Plan.from_json(what), store=name, on_step=on_step)
+name, plan_or_digest, last_step = sys.argv[1:]
+def on_step(step):
+    if step == last_step:
+        os.kill(os.getpid(), signal.SIGKILL)
+if plan_or_digest.startswith("{"):
+    apply(Plan.from_json(plan_or_digest), store=name, on_step=on_step)
 else:
-    restore(what, store=name, on_step=on_step)
+    restore(plan_or_digest, store=name, on_step=on_step)
 """
 
 
-def together(batches: Iterable[Rows]) -> Any:
+def concatenated(batches: Iterable[Rows]) -> Any:
     """Return the batches as one table."""
     return pa.concat_tables([rows.table for rows in batches], promote_options="default")
 
@@ -582,7 +590,7 @@ def table_of(lab: Lab | Path, *, with_body: bool = False) -> Any:
     """Return the rows of a store as a table."""
 
     def read(reader: Reader) -> Any:
-        return together(reader.batches(with_body=with_body))
+        return concatenated(reader.batches(with_body=with_body))
 
     return read_consistent(source_of(lab), read)
 
@@ -603,23 +611,24 @@ def records_of(lab: Lab | Path, keys: list[Key]) -> list[tuple[Key, bytes]]:
     return read_consistent(source_of(lab), lambda reader: list(reader.records(keys)))
 
 
-def prints(records: list[tuple[Key, bytes]], lab: Lab | Path) -> dict[Key, str]:
+def fingerprints(records: list[tuple[Key, bytes]], lab: Lab | Path) -> dict[Key, str]:
     """Return the fingerprints that a plan compares memories with, by key."""
     source = source_of(lab)
-    return {
-        key: fingerprint_of(source.without_usage(record) if source.is_server else record)
-        for key, record in records
-    }
+    by_key = {}
+    for key, record in records:
+        compared = source.without_usage(record) if source.is_server else record
+        by_key[key] = fingerprint_of(compared)
+    return by_key
 
 
-def delete_all(lab: Lab | Path, records: list[tuple[Key, bytes]], **watched: Any) -> int:
+def delete_all(lab: Lab | Path, records: list[tuple[Key, bytes]], **options: Any) -> int:
     """Delete memories that are as in their records, without an archive."""
     with source_of(lab).changing() as writer:
-        return writer.delete(prints(records, lab), **watched)
+        return writer.delete(fingerprints(records, lab), **options)
 
 
-def put_back(lab: Lab | Path, records: list[tuple[Key, bytes]], **watched: Any) -> int:
+def put_back(lab: Lab | Path, records: list[tuple[Key, bytes]], **options: Any) -> int:
     """Put memories back that :func:`delete_all` deleted."""
     with source_of(lab).changing() as writer:
         assert writer.conflicts(records) == []
-        return writer.insert(records, **watched)
+        return writer.insert(records, **options)

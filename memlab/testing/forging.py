@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from memlab.store.records import encoded, fingerprint_of, with_place
 
-HOSTILE: Final[tuple[Any, ...]] = (
+HOSTILE_VALUES: Final[tuple[Any, ...]] = (
     None,
     True,
     False,
@@ -86,7 +86,7 @@ HOSTILE: Final[tuple[Any, ...]] = (
 )
 """Values that replace any value of JSON."""
 
-STORED: Final = (
+HOSTILE_COLUMN_VALUES: Final = (
     None,
     0,
     -1,
@@ -133,7 +133,7 @@ STORED: Final = (
 )
 """Values that replace the value of any column of a table."""
 
-TOKENS: Final = (
+HOSTILE_BYTES: Final = (
     b"\0",
     b"\xff\xfe",
     b"\xed\xa0\x80",
@@ -170,7 +170,7 @@ TOKENS: Final = (
 )
 """Bytes that are inserted into a file."""
 
-SCHEMES: Final = (
+SCHEMA_CHANGES: Final = (
     "CREATE TRIGGER t AFTER UPDATE ON applies BEGIN DELETE FROM archived; END",
     "CREATE TRIGGER t AFTER INSERT ON archived BEGIN DELETE FROM archived; END",
     "CREATE INDEX i ON archived (hex(zeroblob(1000000)))",
@@ -221,8 +221,8 @@ def forge(archive: Path, rng: random.Random) -> str:
                 change(connection, rng)
         names.append(change.__name__)
     if rng.random() < 0.1:
-        archive.write_bytes(in_bytes(archive.read_bytes(), rng))
-        names.append("in_bytes")
+        archive.write_bytes(mutated_bytes(archive.read_bytes(), rng))
+        names.append("mutated_bytes")
     return ", ".join(names)
 
 
@@ -232,9 +232,10 @@ def forge_records(connection: sqlite3.Connection, rng: random.Random) -> None:
     for rowid, record in rng.sample(rows, min(len(rows), rng.choice((1, 1, 2, 8)))):
         parsed = json.loads(record)
         for _ in range(rng.choice((1, 1, 1, 2, 4))):
-            parsed = changed(parsed, rng)
+            parsed = mutated(parsed, rng)
         has_new_fingerprint = rng.random() < 0.9
-        _keep(connection, rowid, written(parsed, rng), with_fingerprint=has_new_fingerprint)
+        record_bytes = forged_record(parsed, rng)
+        _write_record(connection, rowid, record_bytes, with_fingerprint=has_new_fingerprint)
 
 
 def swap_values(connection: sqlite3.Connection, rng: random.Random) -> None:
@@ -246,12 +247,12 @@ def swap_values(connection: sqlite3.Connection, rng: random.Random) -> None:
     other = json.loads(other_record)
     for name in rng.sample(list(other), rng.randrange(1, len(other) + 1)):
         parsed[name] = other[name]
-    _keep(connection, rowid, canonical(parsed))
+    _write_record(connection, rowid, canonical(parsed))
     if rng.random() < 0.3:
         connection.execute("UPDATE archived SET key = ? WHERE rowid = ?", (f"{other_key}x", rowid))
 
 
-def _keep(
+def _write_record(
     connection: sqlite3.Connection, rowid: int, record: bytes, *, with_fingerprint: bool = True
 ) -> None:
     """Write a record into an archive, by default with the fingerprint that matches it."""
@@ -267,14 +268,14 @@ def _records(connection: sqlite3.Connection) -> list[tuple[int, Any, str]]:
     rows = connection.execute(
         "SELECT archived.rowid, key, fields, paths FROM archived JOIN layouts USING (layout)"
     )
-    return [(rowid, key, dumped(_record(fields, paths))) for rowid, key, fields, paths in rows]
+    return [(rowid, key, json_text(_record(fields, paths))) for rowid, key, fields, paths in rows]
 
 
 def forge_columns(connection: sqlite3.Connection, rng: random.Random) -> None:
     """Set a column of a table to one value, in all rows or in each fourth."""
     table = rng.choice(list(COLUMNS))
     column = rng.choice(COLUMNS[table].split())
-    value = rng.choice(STORED)
+    value = rng.choice(HOSTILE_COLUMN_VALUES)
     if column in ("key", "restored_at") and rng.random() < 0.5:
         value = rng.choice((1, 3, 10**6, "a.md", "s1", "../a.md", "betterdb_ac:mem:x", "other:key"))
     is_in_all_rows = table == "about" or rng.random() < 0.2  # the table about has few rows
@@ -286,8 +287,10 @@ def forge_facts(connection: sqlite3.Connection, rng: random.Random) -> None:
     """Change the facts that the archive keeps of up to two erased memories."""
     rows = connection.execute("SELECT rowid, facts FROM dropped").fetchall()
     for rowid, facts in rng.sample(rows, min(len(rows), 2)):
-        parsed = changed(json.loads(facts), rng)
-        connection.execute("UPDATE dropped SET facts = ? WHERE rowid = ?", (dumped(parsed), rowid))
+        parsed = mutated(json.loads(facts), rng)
+        connection.execute(
+            "UPDATE dropped SET facts = ? WHERE rowid = ?", (json_text(parsed), rowid)
+        )
 
 
 def delete_rows(connection: sqlite3.Connection, rng: random.Random) -> None:
@@ -303,7 +306,7 @@ def forge_plans(connection: sqlite3.Connection, rng: random.Random) -> None:
     parsed = json.loads(zlib.decompress(packed)) if packed else {}
     match rng.choice(("changed", "large", "deeply nested", "cut off")):
         case "changed":
-            forged = zlib.compress(dumped(changed(parsed, rng)).encode(errors="replace"))
+            forged = zlib.compress(json_text(mutated(parsed, rng)).encode(errors="replace"))
         case "large":
             forged = zlib.compress(b" " * 50_000_000)
         case "deeply nested":
@@ -315,10 +318,10 @@ def forge_plans(connection: sqlite3.Connection, rng: random.Random) -> None:
 
 def rewrite_schema(connection: sqlite3.Connection, rng: random.Random) -> None:
     """Change the schema of an archive."""
-    connection.executescript(rng.choice(SCHEMES))
+    connection.executescript(rng.choice(SCHEMA_CHANGES))
 
 
-def in_bytes(data: bytes, rng: random.Random) -> bytes:
+def mutated_bytes(data: bytes, rng: random.Random) -> bytes:
     """Return bytes in which pieces are replaced, deleted, repeated or inserted."""
     raw = bytearray(data or b" ")
     for _ in range(rng.choice((1, 1, 2, 8, 50))):
@@ -332,7 +335,7 @@ def in_bytes(data: bytes, rng: random.Random) -> bytes:
             case 2:
                 raw[at:at] = raw[at:end]
             case _:
-                raw[at:at] = rng.choice(TOKENS)
+                raw[at:at] = rng.choice(HOSTILE_BYTES)
     return bytes(raw)
 
 
@@ -349,11 +352,11 @@ WEIGHTS: Final = (10, 4, 5, 2, 1, 1, 1)
 """Relative frequency of each of :data:`CHANGES`."""
 
 
-def changed(value: Any, rng: random.Random) -> Any:
+def mutated(value: Any, rng: random.Random) -> Any:
     """Return a JSON value in which one value is replaced, removed or added."""
     path = rng.choice(list(_places(value)))
     if not path:  # the value itself
-        return rng.choice(HOSTILE)
+        return rng.choice(HOSTILE_VALUES)
     copy = json.loads(json.dumps(value))
     parent = copy
     for step in path[:-1]:
@@ -363,7 +366,7 @@ def changed(value: Any, rng: random.Random) -> Any:
     if choice < 0.15:
         del parent[name]
     elif choice < 0.25 and isinstance(parent, dict):
-        parent[str(rng.choice(HOSTILE))[:50]] = rng.choice(HOSTILE)
+        parent[str(rng.choice(HOSTILE_VALUES))[:50]] = rng.choice(HOSTILE_VALUES)
     elif choice < 0.35:
         parent[name] = [parent[name]] * rng.choice((0, 1, 3))
     elif choice < 0.45 and isinstance(parent[name], str):
@@ -372,15 +375,15 @@ def changed(value: Any, rng: random.Random) -> Any:
     elif choice < 0.5 and type(parent[name]) is int:
         parent[name] += rng.choice((1, -1, 1000, 2**40, 2**62, 2**66))
     else:
-        parent[name] = rng.choice(HOSTILE)
+        parent[name] = rng.choice(HOSTILE_VALUES)
     return copy
 
 
-def written(parsed: Any, rng: random.Random) -> bytes:
+def forged_record(parsed: Any, rng: random.Random) -> bytes:
     """Return the bytes of a forged record: nine of ten canonical, the others not, or not JSON."""
     choice = rng.random()
     if choice < 0.1:
-        text = dumped(parsed).encode(errors="surrogatepass")
+        text = json_text(parsed).encode(errors="surrogatepass")
         if choice < 0.05:
             return text
         if choice < 0.075:
@@ -389,7 +392,7 @@ def written(parsed: Any, rng: random.Random) -> bytes:
     try:
         return canonical(parsed)
     except (ValueError, AttributeError, TypeError):
-        return dumped(parsed).encode(errors="surrogatepass")
+        return json_text(parsed).encode(errors="surrogatepass")
 
 
 def canonical(parsed: dict[str, Any]) -> bytes:
@@ -400,7 +403,7 @@ def canonical(parsed: dict[str, Any]) -> bytes:
     return with_place(encoded(fields), parsed["place"])
 
 
-def dumped(parsed: Any) -> str:
+def json_text(parsed: Any) -> str:
     """Return a JSON text that need not be canonical."""
     return json.dumps(parsed, ensure_ascii=False)
 

@@ -80,7 +80,7 @@ class Lab:
     """Path of the store below the folder of the lab."""
     scheme: ClassVar[str] = ""
     """Prefix of the store's name, such as ``lines:``; empty if the path alone is recognised."""
-    known_by: ClassVar[str] = ""
+    registration_code: ClassVar[str] = ""
     """Python code that registers the adapter in another process; empty if that needs no code."""
     in_one_step: ClassVar[bool] = True
     """Whether :meth:`add_pair` is atomic: no reader sees one of the two memories alone."""

@@ -35,7 +35,7 @@ def run_suite(arguments: Sequence[str]) -> int:
 
     Parameters
     ----------
-    words : sequence of str
+    arguments : sequence of str
         Files of tests, and options of pytest. All other tests in the files are run too.
 
     Returns
@@ -54,11 +54,15 @@ def run_suite(arguments: Sequence[str]) -> int:
         click.echo("python -O leaves assertions out; run python -m memlab.testing without it")
         return 2
     recorder = _Recorder()
-    options = ["-p", "no:cacheprovider", *(["-n0"] if find_spec("xdist") else [])]
+    options = ["-p", "no:cacheprovider"]
+    if find_spec("xdist"):
+        options.append("-n0")
     code = int(pytest.main([*options, *arguments], plugins=[recorder]))
     lines = recorder.conclude(all_passed=code == 0)
     click.echo("\n".join(lines))
-    return code if code or recorder.passed_adapters else 1
+    if code == 0 and not recorder.passed_adapters:
+        return 1
+    return code
 
 
 class _Recorder:
@@ -107,9 +111,9 @@ class _Recorder:
             self._counts[class_id] += 1
 
     def _note_adapter(self, class_id: str, address: str) -> None:
-        known = self._addresses.setdefault(class_id, address)
-        if known != address:
-            self._faults[class_id].append(f"it made stores of {known} and of {address}")
+        first_address = self._addresses.setdefault(class_id, address)
+        if first_address != address:
+            self._faults[class_id].append(f"it made stores of {first_address} and of {address}")
 
     def conclude(self, *, all_passed: bool) -> list[str]:
         """Write the records, and return a line on each class of tests."""
@@ -130,7 +134,7 @@ class _Recorder:
         return lines
 
     def _missing(self, class_id: str, suite: "type[ReadingSuite]") -> list[str]:
-        """Return the tests of the suite that did not run as the suite has them."""
+        """Describe the tests of the suite that did not run, or that the class replaced."""
         from memlab.testing import DeletingSuite, ReadingSuite
 
         base = DeletingSuite if issubclass(suite, DeletingSuite) else ReadingSuite
@@ -166,7 +170,7 @@ def _class_id(node_id: str) -> str:
 
 
 def _is_skipped_by_suite(report: pytest.TestReport) -> bool:
-    """Return whether the suite itself skipped a test, of a store where it says nothing."""
+    """Return whether the suite itself skipped a test that does not apply to the store."""
     if report.when != "call" or hasattr(report, "wasxfail"):
         return False
     return isinstance(report.longrepr, tuple) and Path(report.longrepr[0]).name == _SUITE_FILE

@@ -18,7 +18,7 @@ from memlab.evidence.past import HistoryLike, present_rows, source_of
 from memlab.evidence.reads import CHANCE, Log, describe_log
 from memlab.evidence.store_history import StoreHistory
 from memlab.evidence.use_times import per_length
-from memlab.frame.fields import labels_of, passed_on
+from memlab.frame.fields import inherited_attrs, labels_of
 from memlab.policies import Policy, decide
 from memlab.policies.activation import activity_of
 from memlab.sizing.in_force import effective_policy
@@ -242,7 +242,7 @@ def rows_of(
     listed = table[is_listed].sort_values(BY[by], ascending=False, kind="stable")
     columns = [name for name in _COLUMNS if name in table]
     result = Rows(listed[columns].reset_index(drop=True))
-    result.attrs = passed_on(past)
+    result.attrs = inherited_attrs(past)
     result.attrs[FACTS] = facts
     return result
 

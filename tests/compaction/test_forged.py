@@ -25,7 +25,7 @@ from memlab.compaction.recorded_change import Merge
 from memlab.compaction.wire import canonical
 from memlab.errors import CompactionError, PlanError
 from memlab.policies import KeepRecent, PurgeSuperseded
-from memlab.testing.forging import changed
+from memlab.testing.forging import mutated
 from tests.support.archives import NOON, compacted, planned
 from tests.support.invariants import archive_of, assert_load_bearing_rows_stay, result_of, rows_of
 from tests.support.programs import run_program
@@ -162,7 +162,7 @@ def signed(content: dict[str, Any]) -> str:
 def forged_text(text: str, rng: random.Random) -> str:
     content = json.loads(text)
     for _ in range(rng.choice((1, 1, 2, 3))):
-        content = changed(content, rng)
+        content = mutated(content, rng)
     if isinstance(content, dict) and rng.random() < 0.9:
         return signed(content)
     made = json.dumps(content)

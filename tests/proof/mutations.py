@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from memlab.store.database import COLUMNS
-from memlab.testing.forging import STORED, in_bytes
+from memlab.testing.forging import HOSTILE_COLUMN_VALUES, mutated_bytes
 
 
 def _statements(text: str) -> tuple[str, ...]:
@@ -117,7 +117,7 @@ def mutate(store: Path, rng: random.Random) -> str:
 
 
 def spoil_bytes(store: Path, rng: random.Random) -> None:
-    store.write_bytes(in_bytes(store.read_bytes(), rng))
+    store.write_bytes(mutated_bytes(store.read_bytes(), rng))
 
 
 def flip_in_heads(store: Path, rng: random.Random) -> None:
@@ -184,7 +184,7 @@ def put_hostile_values(store: Path, rng: random.Random) -> None:
         _run(store, SCHEMA.format("sql = replace(sql, ' NOT NULL', '')"))
     for _ in range(rng.choice((1, 1, 3, 10))):
         column = rng.choice(COLUMNS)
-        value = rng.choice(STORED)
+        value = rng.choice(HOSTILE_COLUMN_VALUES)
         condition = rng.choice(("rowid = 3", "rowid % 2", "kind = 'semantic'", "1"))
         if rng.random() < 0.2:
             text = f"CAST(x'{rng.choice(NOT_UTF8)}' AS TEXT)"

@@ -20,7 +20,13 @@ from memlab.evidence.reads import describe_log, read_access_log, remembered_read
 from memlab.policies.named import policy_in
 from memlab.settings import FILE, read_settings
 from memlab.sources.opening import open_source, remember
-from memlab.testing.forging import STORED, TOKENS, changed, dumped, in_bytes
+from memlab.testing.forging import (
+    HOSTILE_BYTES,
+    HOSTILE_COLUMN_VALUES,
+    json_text,
+    mutated,
+    mutated_bytes,
+)
 from memlab.upkeep.health import doctor
 from memlab.upkeep.maintenance import maintain
 from tests.proof.mutations import mutate
@@ -365,7 +371,7 @@ class Databases(Reader):
                 target = rng.choice(("1", "rowid = 2", "rowid % 2"))
                 update = f"UPDATE OR IGNORE {table} SET {column} = ? WHERE {target}"
                 with suppress(sqlite3.Error, UnicodeDecodeError):
-                    connection.execute(update, (rng.choice(STORED),))
+                    connection.execute(update, (rng.choice(HOSTILE_COLUMN_VALUES),))
         return f"values of {path.name}"
 
     def looks(self) -> Uses:
@@ -475,7 +481,7 @@ def spoil(path: Path, outside: Path, rng: random.Random) -> str:
         if os.geteuid() == 0 and rng.random() < 0.5:
             os.chown(path, STRANGER, STRANGER)
         return f"other rights for {path.name}"
-    change = rng.choice((in_bytes, in_lines, in_json, in_json, in_json))
+    change = rng.choice((mutated_bytes, in_lines, in_json, in_json, in_json))
     data = change(path.read_bytes(), rng)
     path.write_bytes(data)
     return f"{change.__name__} of {path.name}"
@@ -493,7 +499,7 @@ def in_lines(data: bytes, rng: random.Random) -> bytes:
         case 3:
             return b"".join(lines)
         case _:
-            lines.insert(rng.randrange(len(lines) + 1), rng.choice(TOKENS))
+            lines.insert(rng.randrange(len(lines) + 1), rng.choice(HOSTILE_BYTES))
     return b"\n".join(lines)
 
 
@@ -505,9 +511,9 @@ def in_json(data: bytes, rng: random.Random) -> bytes:
             with suppress(ValueError, RecursionError):
                 value = json.loads(parts[number])
                 for _ in range(rng.choice((1, 1, 1, 2, 5))):
-                    value = changed(value, rng)
-                parts[number] = dumped(value).encode(errors="surrogatepass")
+                    value = mutated(value, rng)
+                parts[number] = json_text(value).encode(errors="surrogatepass")
         text = end.join(parts)
         if text != data:
             return text
-    return in_bytes(data, rng)
+    return mutated_bytes(data, rng)

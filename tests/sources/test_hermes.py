@@ -56,7 +56,7 @@ class HermesLab(Lab):
 class TestHermesSource(ReadingSuite):
     lab_type = HermesLab
 
-    def test_a_change_shows_in_the_record_of_that_memory_alone(self, lab: Lab) -> None:
+    def test_change_affects_only_its_own_record(self, lab: Lab) -> None:
         pytest.skip("an entry has no id beside its text: a changed one is another memory")
 
     def test_deletion_is_rejected_naming_the_tool(self, lab: HermesLab) -> None:

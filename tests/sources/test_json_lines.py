@@ -25,7 +25,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memlab.sources.opening.SYSTEMS", (*SYSTEMS, LINES))
 
 
-JsonLinesLab.known_by = f"""
+JsonLinesLab.registration_code = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parent.parent.parent)!r})
 from memlab.sources import opening

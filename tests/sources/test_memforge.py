@@ -19,7 +19,7 @@ from memlab.sources import postgres
 from memlab.sources.opening import open_source
 from memlab.sources.readers import Key
 from memlab.systems.memforge import MemforgeWriter
-from memlab.testing.conformance import ServerSuite, delete_all, prints, put_back, records_of
+from memlab.testing.conformance import ServerSuite, delete_all, fingerprints, put_back, records_of
 from memlab.testing.labs import COUNT
 from tests.support import memforge_store
 from tests.support.memforge_store import TOUCHED, MemforgeLab
@@ -386,7 +386,7 @@ def test_concurrent_change_of_a_memory_wins(
     with run_race, open_source(own.name).changing() as writer:
         list(writer.records(own.mine))
         own.connection.execute(change)
-        writer.delete(prints(records, own))
+        writer.delete(fingerprints(records, own))
     assert len(memlab.load(own.name)) == 6
 
 

@@ -15,7 +15,7 @@ import memlab
 from memlab.errors import ArchiveError, BadRowError, StoreError
 from memlab.sources.readers import Key
 from memlab.systems.odek import EpisodeIndex, Odek
-from memlab.testing.conformance import DeletingSuite, delete_all, prints, put_back, records_of
+from memlab.testing.conformance import DeletingSuite, delete_all, fingerprints, put_back, records_of
 from memlab.testing.labs import MODES, TEXTS, Lab
 from memlab.upkeep.health import Status, doctor
 from tests.support.odek_store import (
@@ -128,7 +128,7 @@ def test_vectors_are_removed_and_restored_on_failure(tmp_path: Path) -> None:
     folder = write_odek(tmp_path / "memory", ["one", "two"])
     before = files_in(folder)
     with suppress(ZeroDivisionError), Odek(folder).changing() as writer:
-        writer.delete(prints(list(writer.records(["s0"])), folder))
+        writer.delete(fingerprints(list(writer.records(["s0"])), folder))
         assert not any((folder / name).exists() for name in DERIVED)
         raise ZeroDivisionError
     assert files_in(folder) == before

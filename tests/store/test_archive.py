@@ -22,7 +22,7 @@ from memlab.store import SqliteMemoryStore
 from memlab.store.archive import opening
 from memlab.store.archive.schema import moment_text
 from memlab.store.database import connect_reading
-from memlab.testing.forging import SCHEMES
+from memlab.testing.forging import SCHEMA_CHANGES
 from memlab.upkeep.health import Status
 from tests.support.archives import NOON, check, compact_at_runtime, compacted
 from tests.support.invariants import archive_of, rows_of
@@ -164,7 +164,7 @@ def test_swapped_plan_is_not_finished(store: Path) -> None:
         finish(store, receipt.digest)
 
 
-@pytest.mark.parametrize("change", SCHEMES[:-1])
+@pytest.mark.parametrize("change", SCHEMA_CHANGES[:-1])
 def test_archive_with_triggers_or_views_is_rejected(store: Path, change: str) -> None:
     receipt = compacted(store, 4)
     run_sql(archive_of(store), change)
