@@ -93,7 +93,9 @@ class BudgetByUse(DisplayMixin):
     @property
     def budget(self) -> int | None:
         """The likely budget, or the number of tokens that a start may take if that is less."""
-        budgets = [] if self.likely is None else [self.likely]
+        budgets = []
+        if self.likely is not None:
+            budgets.append(self.likely)
         if self.token_budget is not None and self.token_budget in self.table.index:
             budgets.append(self.token_budget)
         return min(budgets, default=None)
@@ -132,14 +134,16 @@ class BudgetByUse(DisplayMixin):
     @property
     def caveats(self) -> list[tuple[str, str]]:
         """Remarks on the numbers of a store whose memories are loaded at start."""
-        return [("loaded at start", _LOADED_AT_START)] if self.silent else []
+        if not self.silent:
+            return []
+        return [("loaded at start", _LOADED_AT_START)]
 
     def sheet(self) -> TextPage:
         """Return the page: the answer and every budget that was tried."""
-        rows = [
-            (f"{tokens:,}", *(percent(share, 0) for share in shares))
-            for tokens, *shares in self.table.itertuples()
-        ]
+        rows: list[tuple[str, ...]] = []
+        for tokens, *shares in self.table.itertuples():
+            percentages = [percent(share, decimals=0) for share in shares]
+            rows.append((f"{tokens:,}", *percentages))
         header = ("tokens", "served", "low", "high", "newest")
         facts = [("reads", f"{self.reads:,}")]
         facts += self.caveats
@@ -162,9 +166,8 @@ class BudgetByUse(DisplayMixin):
         if not self.is_better:
             return []
         options = ("--policy", Activation.name, "--max-tokens", self.budget, "--retire", *self.log)
-        return [
-            f"next: {command('compact', self.store, *options)}    memories that are read come back"
-        ]
+        compact = command("compact", self.store, *options)
+        return [f"next: {compact}    memories that are read come back"]
 
 
 def budget_by_use(
@@ -238,8 +241,9 @@ def budget_by_use(
         mean_tokens_until_horizon = prunable_tokens[-1] * (1 + until) / 2
     shares = set(BUDGET_SHARES)
     if token_budget is not None and mean_tokens_until_horizon:
-        shares.add((token_budget - floor_tokens[-1]) / mean_tokens_until_horizon)
-    rows: dict[int, tuple[float, ...]] = {}
+        tokens_for_prunable = token_budget - floor_tokens[-1]
+        shares.add(tokens_for_prunable / mean_tokens_until_horizon)
+    rows: dict[int, dict[str, float]] = {}
     for share in sorted(shares):
         if not 0 < share < 1 or not len(moments):
             continue
@@ -248,7 +252,12 @@ def budget_by_use(
         newest = _served_by(history, TokenBudget(budget))[is_counted]
         mean_served, low, high = share_with_limits(day[is_counted], served, confidence)
         tokens = round(floor_tokens[-1] + share * mean_tokens_until_horizon)
-        rows[tokens] = (mean_served, low, high, newest.mean())
+        rows[tokens] = {
+            "served": mean_served,
+            "low": low,
+            "high": high,
+            "newest": newest.mean(),
+        }
         if low >= target:
             break
     columns = ["served", "low", "high", "newest"]
@@ -265,7 +274,7 @@ def budget_by_use(
 
 
 def _counted_reads(history: ReplayHistory, day: Times) -> Flags:
-    """Return which references count: reads from a log, after most of the store was written.
+    """Flag the references that count: reads from a log, after most of the store was written.
 
     Only the first of several reads of one memory on one day counts. Reads on the day on which the
     memory was written do not count, nor do reads of load-bearing memories.

@@ -57,7 +57,7 @@ class Rule:
     default : Policy or None
         The default policy of the system that has the rule; None if the system evicts nothing by
         default, or if no system has the rule.
-    off : str
+    off_by_default : str
         Name of the system if it evicts nothing by default; else empty.
     retire : bool
         Whether memories are retired instead of deleted.
@@ -67,7 +67,7 @@ class Rule:
     policy: Callable[[int], Policy]
     size: "Callable[[CostLevel], int]"
     default: Policy | None = None
-    off: str = ""
+    off_by_default: str = ""
     retire: bool = False
 
     @property
@@ -146,7 +146,7 @@ NEWEST: Final = Rule(
     "newest (forge-loop)",
     policy=KeepRecent,
     size=_cap,
-    off="forge-loop (its doctor warns above 50 prunable memories)",
+    off_by_default="forge-loop (its doctor warns above 50 prunable memories)",
 )
 AGE: Final = Rule("age", policy=_by_age, size=_hours)
 USE: Final = Rule("by use", policy=_by_use, size=_tokens)
@@ -155,7 +155,7 @@ BETTERDB: Final = Rule(
     "BetterDB",
     policy=_betterdb,
     size=_cap_of_all,
-    off="BetterDB (a memory is deleted only by its own expiry)",
+    off_by_default="BetterDB (a memory is deleted only by its own expiry)",
 )
 ODEK: Final = Rule("odek", policy=_odek, size=_cap, default=Pipeline.odek())
 ODEK_WITHOUT_DUPLICATES: Final = Rule(

@@ -113,7 +113,8 @@ def compare(  # noqa: PLR0913 - the history, the policies, and how they are repl
         whole_number("token_budget", token_budget)
     expect_references(references, call=call, optional=True)
     given_policies = None if policies is None else policies_of(policies)
-    with_body = any(step.reads_bodies for policy in given_policies or () for step in policy.steps)
+    steps = [step for policy in given_policies or [] for step in policy.steps]
+    with_body = any(step.reads_bodies for step in steps)
     history = StoreHistory.of(frame, log, call=call, with_body=with_body).with_past()
     source = history.source
     past = history.past
@@ -151,6 +152,7 @@ def compare(  # noqa: PLR0913 - the history, the policies, and how they are repl
             completed.append(CompletedTask(task, replay))
     table = summarise(past, references, [replay for _, replay in completed])
     table = with_verdicts(table, completed, replay_history, signals_with_hindsight(source, past))
+    missing = [] if given_policies is not None else list(missing_signals(past))
     return Comparison(
         store=history.name,
         table=table,
@@ -160,8 +162,8 @@ def compare(  # noqa: PLR0913 - the history, the policies, and how they are repl
         retires=retires,
         log=history.log_option,
         deletes=source is None or not source.read_only_reason,
-        not_known=tuple(missing_signals(past)) if given_policies is None else (),
-        off=tuple(rule.off for rule in rules if rule.off),
+        missing_signals=tuple(missing),
+        off_by_default=tuple(rule.off_by_default for rule in rules if rule.off_by_default),
         not_compared=tuple(not_compared),
         harvests=source is not None and can_harvest(source.scheme),
         memories=len(replay_history),

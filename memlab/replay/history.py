@@ -303,7 +303,7 @@ class UsageState(Mapping[str, Any]):
         return sum(1 for _ in self)
 
 
-Evicted = Iterable[tuple[Ints, str]]
+EvictionsByReason = Iterable[tuple[Ints, str]]
 """Numbers of evicted rows, and the reason of their eviction; one pair for each reason."""
 
 
@@ -320,7 +320,7 @@ class Runner:
         self.history = history
         self.usage = usage
 
-    def evicted(self, moment: int, now: datetime) -> Evicted:
+    def evicted(self, moment: int, now: datetime) -> EvictionsByReason:
         """Yield the rows to evict at a moment, with the reason; none of them is load-bearing."""
         rows = np.flatnonzero(self.usage.is_present)
         policy = self.policy
@@ -348,27 +348,32 @@ class CapRunner(Runner):
     def __init__(self, policy: CappedPolicy, history: ReplayHistory, usage: UsageState) -> None:
         super().__init__(policy, history, usage)
         self._evictable = history.lifetimes.ever_prunable
-        sizes = policy.sizes(history.frame) if len(history) else np.empty(0, dtype=np.int64)
+        sizes: Ints = np.empty(0, dtype=np.int64)
+        self._scopes: list[Scope] = []
+        if len(history):
+            sizes = policy.sizes(history.frame)
+            self._scopes = policy.scopes(history.frame)
         uses_capacity = self._evictable | policy.counts_load_bearing
         self._size = np.where(uses_capacity, sizes, 0)
-        self._scopes = policy.scopes(history.frame) if len(history) else []
-        self._holds_all = len(self._scopes) == 1 and len(self._scopes[0].members) == len(history)
+        has_one_scope = len(self._scopes) == 1
+        self._is_one_scope = has_one_scope and len(self._scopes[0].members) == len(history)
+        """Whether one scope holds all rows."""
         self._scopes_of: list[list[int]] = []
         """Numbers of the scopes of each row; empty if one scope holds all rows."""
-        if not self._holds_all:
+        if not self._is_one_scope:
             self._scopes_of = [[] for _ in range(len(history))]
             for number, scope in enumerate(self._scopes):
                 for row in scope.members.tolist():
                     self._scopes_of[row].append(number)
 
-    def evicted(self, moment: int, now: datetime) -> Evicted:  # noqa: ARG002
+    def evicted(self, moment: int, now: datetime) -> EvictionsByReason:  # noqa: ARG002
         """Yield the lowest rows of each scope that exceeds its capacity."""
-        any_entered = self.usage.new_rows or self.usage.any_returned
+        any_entered = bool(self.usage.new_rows) or self.usage.any_returned
         if self.policy.capacity is None or not any_entered:
             return
         is_present = self.usage.is_present & self.usage.is_active
         keys_of = partial(self.keys, now=now)
-        if self._holds_all:
+        if self._is_one_scope:
             present = np.flatnonzero(is_present)
             lowest = surplus_of_scope(self.policy, present, self._size, self._evictable, keys_of)
             if len(lowest):
@@ -457,7 +462,7 @@ class DeadlineRunner(Runner):
         self._due = policy.deadlines(history.frame)
         self._due[~history.lifetimes.ever_prunable] = np.datetime64("NaT", "us")
 
-    def evicted(self, moment: int, now: datetime) -> Evicted:  # noqa: ARG002
+    def evicted(self, moment: int, now: datetime) -> EvictionsByReason:  # noqa: ARG002
         """Return the rows whose deadline has passed."""
         is_candidate = self.usage.is_present
         if self.policy.population == "active":
@@ -502,7 +507,7 @@ class DuplicateRunner(Runner):
         no_deadlines = np.full(len(self.history), np.datetime64("NaT", "us"))
         return presorted.Deadlines(no_deadlines, self.policy.reason, when_superseded=False)
 
-    def evicted(self, moment: int, now: datetime) -> Evicted:  # noqa: ARG002
+    def evicted(self, moment: int, now: datetime) -> EvictionsByReason:  # noqa: ARG002
         """Return the rows that newer ones replace; none if the present rows have not changed."""
         by_age = self._search.by_age
         is_candidate = (

@@ -49,19 +49,17 @@ def variants(
         Whether to vary both sizes of a policy that has a number and a number of tokens.
     """
     for policy in policies:
-        known_settings = {
+        own_settings = {
             name: values for name, values in settings.items() if name in policy.settings
         }
         given_sizes = {
-            name
-            for name in known_settings
-            if policy.settings[name].size_unit in {"count", "tokens"}
+            name for name in own_settings if policy.settings[name].size_unit in {"count", "tokens"}
         }
         varied_sizes = _varied_sizes(policy, both=both and not given_sizes)
         if not varied_sizes:
             varied_sizes = [None]  # a policy without sizes has one variant
         for size in varied_sizes:
-            values_of = dict(known_settings)
+            values_of = dict(own_settings)
             if size is not None and _is_varied(size, given_sizes):
                 tried_sizes = sizes.get(size.size_unit) or SIZES[size.size_unit]
                 values_of.setdefault(size.name, [str(value) for value in tried_sizes])

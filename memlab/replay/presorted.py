@@ -65,7 +65,7 @@ class Deadlines:
         self._has_deadline = has_deadline.tolist()
         self._when_superseded = when_superseded
         self._heap: list[tuple[int, int]] = []
-        """Heap of deadlines and their rows; entries of rows that are out of question stay in it."""
+        """Heap of deadlines and their rows; entries of rows that are no candidates stay in it."""
         self._is_candidate = bytearray(len(due))
         """Whether each row is to be evicted at its deadline."""
 
@@ -189,7 +189,7 @@ def scope_number_of_rows(scopes: Sequence[Scope], count: int) -> Ints | None:
     return numbers
 
 
-class Evicted(NamedTuple):
+class RowEvictions(NamedTuple):
     """The moment at which each row was evicted, and the reason.
 
     Attributes
@@ -221,8 +221,8 @@ class Application(NamedTuple):
 
 def evict_in_order(
     steps: Sequence[Step], successor: Ints, applications: Sequence[Application], *, never: int
-) -> Evicted:
-    """Return when, and for which reason, each row is evicted by steps whose order is known.
+) -> RowEvictions:
+    """Evict rows by presorted steps, and return the moment and the reason of each eviction.
 
     Parameters
     ----------
@@ -268,4 +268,4 @@ def evict_in_order(
                 reason_of[row] = reason
                 for any_step in reason_of_step:
                     any_step.remove(row)
-    return Evicted(moment_of, reason_of)
+    return RowEvictions(moment=moment_of, reason=reason_of)

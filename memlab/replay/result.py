@@ -81,9 +81,9 @@ class Comparison(DisplayMixin):
         Options that name the access log on the command line.
     deletes : bool
         Whether a plan can delete memories of the store.
-    not_known : tuple of str
+    missing_signals : tuple of str
         A sentence for each signal that the store does not keep, with its effect on rules.
-    off : tuple of str
+    off_by_default : tuple of str
         Systems whose rule is off by default.
     not_compared : tuple of str
         Rules that have no size of the same cost as the others.
@@ -112,8 +112,8 @@ class Comparison(DisplayMixin):
     retires: bool = True
     log: tuple[str, ...] = ()
     deletes: bool = True
-    not_known: tuple[str, ...] = ()
-    off: tuple[str, ...] = ()
+    missing_signals: tuple[str, ...] = ()
+    off_by_default: tuple[str, ...] = ()
     not_compared: tuple[str, ...] = ()
     harvests: bool = False
     memories: int | None = None
@@ -234,28 +234,25 @@ class Comparison(DisplayMixin):
     def _answer_loaded(self, counted_references: str) -> str:
         """Return the answer for a store whose memories are loaded at start."""
         rows = self._answer_group
-        chosen = self._best_of(rows)
-        tokens = f"{chosen['boot_tokens_mean']:,.0f} tokens at start"
-        name = str(chosen.name)
-        served = f"{self._share(chosen['served'])} of {counted_references}"
+        best = self._best_of(rows)
+        tokens = f"{best['boot_tokens_mean']:,.0f} tokens at start"
+        name = str(best.name)
+        served = f"{self._share(best['served'])} of {counted_references}"
         statement = f"{name[0].upper()}{name[1:]} serves {served} in {tokens}"
-        others = rows[rows.index != chosen.name].sort_values("served", ascending=False)
+        others = rows[rows.index != best.name].sort_values("served", ascending=False)
         if others.empty:
             return f"{statement}; nothing else was tried at that cost."
-        if not chosen["newest"] and chosen["gain_low"] > 0:
-            is_behind = others["behind_low"] > 0
-            as_good = others[~is_behind & (others["rule"] != chosen["rule"])]
-            remark = f"; {as_good.index[0]} is as good, within noise" if len(as_good) else ""
-            gain = f"{_points(chosen, 'gain')} more than the newest"
-            return f"{statement}, {gain}: more than noise{remark}."
-        other = others.iloc[0]
-        if other["served"] > chosen["served"]:
+        exceeds_noise = best["gain_low"] > 0  # false if it is NaN
+        if not best["newest"] and exceeds_noise:
+            return f"{statement}, {_gain_over_newest(best, others)}"
+        runner_up = others.iloc[0]
+        if runner_up["served"] > best["served"]:
             return f"{statement}{_none_better(others)}"
-        if other["served"] == chosen["served"]:
-            return f"{statement}, the most; {other.name} serves as many."
-        comparison = "more than noise" if other["behind_low"] > 0 else "no more than noise"
-        share = self._share(other["served"])
-        return f"{statement}, the most; {other.name} serves {share}, {comparison} less."
+        if runner_up["served"] == best["served"]:
+            return f"{statement}, the most; {runner_up.name} serves as many."
+        comparison = "more than noise" if runner_up["behind_low"] > 0 else "no more than noise"
+        share = self._share(runner_up["served"])
+        return f"{statement}, the most; {runner_up.name} serves {share}, {comparison} less."
 
     def _answer_searched(self, counted_references: str) -> str:
         """Return the answer for a store whose memories are searched."""
@@ -272,8 +269,8 @@ class Comparison(DisplayMixin):
         newest = rows[rows["newest"]]
         if len(newest) and newest.index[0] != best.name:
             lost += f", {newest.index[0]} {self._share(1 - newest.iloc[0]['served'])}"
-        kept = f"in {best['boot_tokens_mean']:,.0f} tokens"
-        return f"{start}, and no rule deletes without loss: {kept} {lost}. Keep all."
+        cost = f"in {best['boot_tokens_mean']:,.0f} tokens"
+        return f"{start}, and no rule deletes without loss: {cost} {lost}. Keep all."
 
     def to_json(self) -> str:
         """Return the rows within the token budget as a JSON array, with an object for each."""
@@ -298,12 +295,12 @@ class Comparison(DisplayMixin):
         if self.every > 1:
             interval = f"each policy after every {self.every:,} memories, to save time"
             facts.append(("applied", f"{interval}; --every 1 applies it after each"))
-        if self.off:
-            facts.append(("off by default", ", ".join(self.off)))
+        if self.off_by_default:
+            facts.append(("off by default", ", ".join(self.off_by_default)))
         if self.not_compared:
             names = ", ".join(dict.fromkeys(self.not_compared))
             facts.append(("not compared", f"{names}: no setting of it uses as many tokens"))
-        facts += [("not known", sentence) for sentence in self.not_known]
+        facts += [("not known", sentence) for sentence in self.missing_signals]
         return TextPage(f"policies on the past of {self.store}", facts, self._tables())
 
     def _tables(self) -> list[Table]:
@@ -332,25 +329,26 @@ class Comparison(DisplayMixin):
         A row that retires is left out if retiring changes nothing.
         """
         rows = self.fitting
-        deleting = rows
+        removing = rows
         if not by_rule:
-            deleting = rows[(rows["deleted"] > 0) | (rows["policy"] == KeepAll.name)]
+            removing = rows[(rows["deleted"] > 0) | (rows["policy"] == KeepAll.name)]
         # The cost of given policies is not compared: one that retires is applied at night, and so
         # always costs a little more.
         compared = ["served"]
         if by_rule:
             compared += ["offline_optimum", "boot_tokens_mean", "boot_tokens_p95", "deleted"]
-        label = deleting.index.str.removesuffix(RETIRED)
-        is_repeated = deleting.assign(label=label).duplicated(["label", *compared])
-        shown_rows = deleting[~is_repeated]
+        label = removing.index.str.removesuffix(RETIRED)
+        is_repeated = removing.assign(label=label).duplicated(["label", *compared])
+        shown_rows = removing[~is_repeated]
         left_out = {
-            "with nothing to delete": len(rows) - len(deleting),
-            "with nothing gained by retiring": len(deleting) - len(shown_rows),
+            "with nothing to delete": len(rows) - len(removing),
+            "with nothing gained by retiring": len(removing) - len(shown_rows),
         }
         remarks = [
             f"{counted(count, 'lines')} {reason}" for reason, count in left_out.items() if count
         ]
-        return shown_rows, f"left out: {', '.join(remarks)}" if remarks else ""
+        remark = f"left out: {', '.join(remarks)}" if remarks else ""
+        return shown_rows, remark
 
     def _legend(self, header: tuple[str, ...]) -> list[tuple[str, str]]:
         """Return the entries of the legend that apply."""
@@ -422,7 +420,9 @@ class Comparison(DisplayMixin):
     def next_steps(self) -> list[str]:
         """Return the answer and the commands to run, the most important one first."""
         first, *others = self._steps()
-        return [self.answer, "", f"next: {first}", *(f"      {step}" for step in others)]
+        lines = [self.answer, "", f"next: {first}"]
+        lines += [f"      {step}" for step in others]
+        return lines
 
     def _steps(self) -> list[_Step]:
         """Return the commands to run, the most important one first."""
@@ -439,11 +439,13 @@ class Comparison(DisplayMixin):
         if not self.searched and not explains_size and self.memories != 0:
             steps.append(_Step(command("size", self.store, *self.log), "which cap is safe"))
         if advised is not None and advised["options"]:
-            retire = ("--retire",) if advised["retire"] and self.retires else ()
-            options = in_shell(*retire, *self.log)
-            compact = f"{command('compact', self.store)} {advised['options']} {options}".rstrip()
-            effect = "would retire; memories that are read come back" if retire else "would delete"
-            steps.append(_Step(compact, f"shows what it {effect}"))
+            options = list(self.log)
+            effect = "would delete"
+            if advised["retire"] and self.retires:
+                options.insert(0, "--retire")
+                effect = "would retire; memories that are read come back"
+            compact = f"{command('compact', self.store)} {advised['options']} {in_shell(*options)}"
+            steps.append(_Step(compact.rstrip(), f"shows what it {effect}"))
         return steps
 
     def _more_references(self) -> _Step:
@@ -469,6 +471,16 @@ def _row_of_largest(rows: pd.DataFrame, column: str) -> pd.Series:
     return rows.iloc[int(np.argmax(rows[column].to_numpy()))]
 
 
+def _gain_over_newest(best: pd.Series, others: pd.DataFrame) -> str:
+    """Return the end of an answer for a row that serves more than the newest, beyond noise."""
+    ending = f"{_points(best, 'gain')} more than the newest: more than noise"
+    is_behind = others["behind_low"] > 0
+    equally_good = others[~is_behind & (others["rule"] != best["rule"])]
+    if equally_good.empty:
+        return f"{ending}."
+    return f"{ending}; {equally_good.index[0]} is as good, within noise."
+
+
 def _none_better(others: pd.DataFrame) -> str:
     """Return the end of an answer for the case that another rule serves more, but within noise."""
     if not (others["behind_low"] > 0).any():
@@ -490,7 +502,9 @@ def _points(row: pd.Series, name: str, *, unit: bool = True) -> str:
     mean = 100 * row[name]
     points = "point" if f"{mean:.0f}" in {"1", "-1"} else "points"
     limits = f"({_signed(row[name + '_low'])} to {_signed(row[name + '_high'])})"
-    return f"{mean:.0f} {points} {limits}" if unit else f"{_signed(row[name])} {limits}"
+    if not unit:
+        return f"{_signed(row[name])} {limits}"
+    return f"{mean:.0f} {points} {limits}"
 
 
 def _signed(share: float) -> str:

@@ -140,7 +140,7 @@ def _count_only_here(is_lost: Flags, number: int, retires: Flags) -> int:
 def overlap(
     replays: Sequence[Replay], *, of: Literal["deleted", "lost"] = "deleted", share: bool = False
 ) -> pd.DataFrame:
-    """Return how many rows each pair of policies both evicted, or how many references both lost.
+    """Count the rows that each pair of policies both evicted, or the references that both lost.
 
     Over a history much longer than the caps, nearly every row is evicted by every policy in the
     end; lost references distinguish policies better.
@@ -189,7 +189,7 @@ def overlap(
 
 
 def deleted_rows(replays: Sequence[Replay]) -> Flags:
-    """Return whether each replay evicted each row, for rows that at least one replay evicted.
+    """Flag the rows that each replay evicted, among those that at least one replay evicted.
 
     The shape is (rows, replays), with rows in order of position.
     """
@@ -202,8 +202,8 @@ def deleted_rows(replays: Sequence[Replay]) -> Flags:
 
 
 def lost_references(replays: Sequence[Replay]) -> Flags:
-    """Return whether each replay lost each reference, shape (references, replays)."""
+    """Flag the references that each replay lost, shape (references, replays)."""
     if not replays:
         return np.empty((0, 0), dtype=bool)
-    kept = [replay.references[KEPT].to_numpy(dtype=bool) for replay in replays]
-    return ~np.column_stack(kept)
+    is_kept = [replay.references[KEPT].to_numpy(dtype=bool) for replay in replays]
+    return ~np.column_stack(is_kept)

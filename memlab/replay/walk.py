@@ -339,11 +339,12 @@ class _Walk:
         No row is evicted between two applications of the policy, so references and rows in between
         are processed together.
         """
-        steps = [] if self.retire else [runner.presorted_step() for runner in self.runners]
-        presorted_steps = [step for step in steps if step is not None]
-        if not self.retire and len(presorted_steps) == len(self.runners):
-            self._run_in_order(presorted_steps, every, now)
-            return
+        if not self.retire:
+            steps = [runner.presorted_step() for runner in self.runners]
+            presorted_steps = [step for step in steps if step is not None]
+            if len(presorted_steps) == len(steps):
+                self._run_in_order(presorted_steps, every, now)
+                return
         if self.retire and not np.isnat(self.history.created).all():
             self._run_by_night(every)
         else:
@@ -356,7 +357,10 @@ class _Walk:
         history = self.history
         moments = range(every - 1, len(history), every)
         clock = history.clock[moments.start :: every].astype("datetime64[us]").astype(np.int64)
-        applications = [*map(Application, moments, clock.tolist())]
+        applications = [
+            Application(last_row=moment, now=time)
+            for moment, time in zip(moments, clock.tolist(), strict=True)
+        ]
         if now is not None:
             applications.append(Application(len(history), int(as_instant(now).astype(np.int64))))
         self.evicted_at, self.reason = evict_in_order(
@@ -432,13 +436,19 @@ class _Walk:
 
     def _apply(self, moment: int, now: datetime) -> None:
         """Apply every step of the policy at a moment."""
-        if not self.retire:
-            for rows, reason in self._iter_evictions(moment, now):
-                self.evicted_at[rows] = moment
-                self.reason[rows] = reason
-            self.usage.end_application()
+        if self.retire:
+            self._apply_retiring(moment, now)
             return
-        # The policy decides about every retired row again; a row that it keeps returns.
+        for rows, reason in self._iter_evictions(moment, now):
+            self.evicted_at[rows] = moment
+            self.reason[rows] = reason
+        self.usage.end_application()
+
+    def _apply_retiring(self, moment: int, now: datetime) -> None:
+        """Apply every step to the loaded and the retired rows; a retired row that is kept returns.
+
+        Superseded rows are not loaded and do not return.
+        """
         is_active = self.history.lifetimes.end > moment
         is_back = (self.evicted_at != NO_END) & is_active
         self.usage.bring_back(is_back)
@@ -462,7 +472,10 @@ class _Walk:
             # All results are collected first, because the runner reads `is_present` as it goes on.
             for rows, reason in list(runner.evicted(moment, now)):
                 self.usage.is_present[rows] = False
-                yield rows, f"step {number}: {reason}" if len(self.runners) > 1 else reason
+                if len(self.runners) > 1:
+                    yield rows, f"step {number}: {reason}"
+                else:
+                    yield rows, reason
 
 
 class _Night(NamedTuple):

@@ -45,8 +45,8 @@ def test_default_comparison_tries_four_named_systems(by_default: Comparison) -> 
     assert rules >= systems | {"age", "by use"}
     defaults = by_default.table[by_default.table["cost_group"].isna()]
     assert {"odek", "MemForge"} <= set(defaults["rule"])
-    assert any("forge-loop" in reason for reason in by_default.off)
-    assert any("BetterDB" in reason for reason in by_default.off)
+    assert any("forge-loop" in reason for reason in by_default.off_by_default)
+    assert any("BetterDB" in reason for reason in by_default.off_by_default)
 
 
 def test_rows_of_one_budget_cost_equal_tokens(by_default: Comparison) -> None:
@@ -116,9 +116,9 @@ def test_difference_within_noise_advises_newest(two_years: Comparison) -> None:
 
 
 def test_missing_signals_are_named(by_default: Comparison) -> None:
-    assert any("BetterDB's rule is recency" in reason for reason in by_default.not_known)
+    assert any("BetterDB's rule is recency" in reason for reason in by_default.missing_signals)
     frame, references = importance_frame()
-    known = compare(frame, references, every=EVERY, workers=1).not_known
+    known = compare(frame, references, every=EVERY, workers=1).missing_signals
     assert not any("importance" in reason for reason in known)
 
 
