@@ -19,7 +19,7 @@ from memlab.compaction import drop_archived, keep_copies, plan_erasure, plan_rec
 from memlab.errors import ArchiveError
 from memlab.evidence.losses import losses_of
 from tests.support.archives import NOON
-from tests.support.claude_store import memory, write_index, write_memory
+from tests.support.claude_store import memory, project_folder, write_index, write_memory
 from tests.support.crashing import crash_everywhere
 from tests.support.invariants import archive_of, rows_of
 from tests.support.properties import examples
@@ -90,6 +90,22 @@ def test_lost_file_is_recovered_with_its_index_line(folder: Path) -> None:
     assert memlab.restore(result.digest, store=folder).memories == 2
     assert files_in(folder) == taken
     assert lost(folder) == ["a.md", "b.md"]
+
+
+def test_undone_recovery_leaves_no_empty_folder(tmp_path: Path) -> None:
+    folder = project_folder(tmp_path)
+    write_memory(folder, "deploy/eu/d.md", memory("d"))
+    write_memory(folder, "deploy/e.md", memory("e"))
+    lines = [f"- [{name}]({name}.md)" for name in ("deploy/eu/d", "deploy/e")]
+    write_index(folder, ["# Memory", *lines])
+    keep_copies(folder, now=NOON)
+    (folder / "deploy/eu/d.md").unlink()
+    (folder / "deploy/eu").rmdir()
+    result = recover(folder)
+    assert (folder / "deploy/eu/d.md").exists()
+    memlab.restore(result.digest, store=folder)
+    assert not (folder / "deploy/eu").exists()
+    assert (folder / "deploy/e.md").exists()
 
 
 @pytest.mark.long

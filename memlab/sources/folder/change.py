@@ -49,6 +49,8 @@ class FolderChange:
     def __init__(self, folder: Folder, index: Index) -> None:
         self.folder: Final = folder
         self.is_committed = False
+        self.removes_empty_folders = False
+        """Whether to remove subfolders that are empty once their memories are deleted."""
         self._index = index
         self._operation_count = 0
         self._moved_files: list[MovedFile] = []
@@ -137,6 +139,9 @@ class FolderChange:
         self.is_committed = True
         self.folder.sync()
         journal.remove_completed(self.folder)
+        if self.removes_empty_folders:
+            for moved in self._moved_files:
+                self.folder.remove_empty_parents(moved.former_path)
 
     def _begin_operation(
         self, memories: Mapping[str, MemoryParts], *, is_removal: bool

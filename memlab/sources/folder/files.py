@@ -261,6 +261,17 @@ class Folder:
         with self._opened_parent(name) as (parent, last):
             os.unlink(last, dir_fd=parent.handle)
 
+    def remove_empty_parents(self, name: str) -> None:
+        """Remove the subfolders of a path, the innermost first, until one is not empty."""
+        path, _, _ = name.rpartition("/")
+        while path:
+            try:
+                with self._opened_parent(path) as (parent, last):
+                    os.rmdir(last, dir_fd=parent.handle)
+            except OSError:  # it holds something, is gone, or may not be removed
+                return
+            path, _, _ = path.rpartition("/")
+
     def exchange(self, name: str, other: str) -> None:
         """Exchange the names of two files, atomically if the system can."""
         if _RENAMEAT2 is not None:

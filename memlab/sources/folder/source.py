@@ -573,8 +573,10 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
         """Delete restored memories; index entries that were not restored with them stay.
 
         If :attr:`index_before` has the index from before and the index is as the insertion left
-        it, that version is restored.
+        it, that version is restored. Subfolders that are empty then are removed, because the
+        insertion may have created them.
         """
+        self._change.removes_empty_folders = True
         earlier = self.index_before.get(self.source.index_name)
         index = self._now().index
         if earlier is not None and index is not None and self.is_index_as_left():
