@@ -146,9 +146,10 @@ class Replay(DisplayMixin):
         served = "no references"
         if count:
             served = f"{percent(self.served)} of {counted(count, 'references')}"
+        removed = "not loaded" if self.retire else "deleted"
         facts = [
             ("served", served),
-            ("not loaded" if self.retire else "deleted", counted(len(self.deleted), "memories")),
+            (removed, counted(len(self.deleted), "memories")),
         ]
         if self.retire:
             facts.append(("came back", counted(self.returned, "times")))
@@ -182,7 +183,9 @@ def _eviction_table(history: ReplayHistory, evicted_at: Ints, reason_of: Reasons
 def _boot_table(walk: "_Walk", now: datetime | None) -> pd.DataFrame:
     """Return the table of a start after every moment; see :class:`Replay`."""
     history = walk.history
-    moments = len(history) + (0 if now is None else 1)
+    moments = len(history)
+    if now is not None:
+        moments += 1
     # One column for each stay, with the fields of `_Stay` as rows: shape (3, stays).
     last_stays = np.stack([np.arange(len(history)), walk.loaded_at, walk.evicted_at])
     earlier_stays = np.array(walk.earlier_stays, dtype=np.int64).reshape(-1, 3).T

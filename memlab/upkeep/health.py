@@ -208,7 +208,8 @@ def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]
         threshold = effective.keep(settings_of(source))
     yield _memory_integrity(source, frame, threshold)
     if effective.note:
-        yield Check("number", Status.OK if effective.policy else Status.WARN, effective.note)
+        status = Status.OK if effective.policy else Status.WARN
+        yield Check("number", status, effective.note)
     if file is not None:
         yield _guarded("sqlite_integrity", lambda: _sqlite_integrity(file))
     dates = FutureDates.of(frame[col.CREATED_AT].to_numpy("datetime64[us]"), now_utc())
@@ -436,13 +437,15 @@ def _tags(frame: pd.DataFrame, protected: Collection[str]) -> Check:
         f"{counts[tag]:,} tagged {tag!r}, which is not {protecting_tag!r}"
         for tag, protecting_tag in misspelled
     ]
+    fault = ""
     likely_tag = ""
     if misspelled:
+        fault = f"ordinary episodes, which may be deleted: {some_of(faults)}"
         _, likely_tag = misspelled[0]
     return _ok_or_warning(
         "tags",
         if_sound="no tag looks like a misspelled protecting tag",
-        fault=f"ordinary episodes, which may be deleted: {some_of(faults)}" if faults else "",
+        fault=fault,
         advice=(
             f"write {likely_tag!r} if that is meant, or add the tag to protected_tags in "
             "memlab.toml"
@@ -709,8 +712,11 @@ def _retired_documents(source: Source) -> dict[Entry, list[str]]:
 
     def read_plans(archive: OpenArchive) -> dict[Key, Entry]:
         plans = {entry.number: entry for entry in archive.entries()}
-        retired = retired_in(archive)
-        return {key: plans[note.apply] for key, note in retired.items() if note.apply in plans}
+        plan_of_key = {}
+        for key, retired in retired_in(archive).items():
+            if retired.entry_number in plans:
+                plan_of_key[key] = plans[retired.entry_number]
+        return plan_of_key
 
     plan_of = source.archive.read(read_plans)
 

@@ -130,16 +130,16 @@ def copy_contents(archive: OpenArchive, memories: Iterable[Content], at: datetim
     at : datetime
         The time of the copying.
     """
-    run = archive.connection.execute
+    execute = archive.connection.execute
     now = schema.moment_text(at)
     last_copied_at = last_copied(archive)
-    run(_CREATE_PRESENT_TABLE)
-    run("DELETE FROM temp.present")
+    execute(_CREATE_PRESENT_TABLE)
+    execute("DELETE FROM temp.present")
     copied = 0
     new_ids = dict[bytes, str]()
     for memory in memories:
         memory_id = memory.memory_id
-        run("INSERT OR REPLACE INTO temp.present VALUES (?, ?)", (memory_id, memory.digest))
+        execute("INSERT OR REPLACE INTO temp.present VALUES (?, ?)", (memory_id, memory.digest))
         older_copies = _copies_of(archive, memory_id)
         if _is_up_to_date(memory, older_copies):
             continue
@@ -150,12 +150,14 @@ def copy_contents(archive: OpenArchive, memories: Iterable[Content], at: datetim
         _insert_copy(archive, memory)
     # A memory with another id counted as a new one. Its content was copied before.
     copied -= _rename_moved(archive, new_ids)
-    seen_at = now if last_copied_at is None else schema.moment_text(last_copied_at)
-    missing = run(
+    seen_at = now
+    if last_copied_at is not None:
+        seen_at = schema.moment_text(last_copied_at)
+    missing = execute(
         f"UPDATE copies SET seen_at = ?, missed_at = ? WHERE {_IS_NEWLY_MISSING}", (seen_at, now)
     ).rowcount
-    run("INSERT OR REPLACE INTO about VALUES (?, ?)", (_LAST_COPIED_AT, now))
-    ((count,),) = run("SELECT count(*) FROM temp.present").fetchall()
+    execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (_LAST_COPIED_AT, now))
+    ((count,),) = execute("SELECT count(*) FROM temp.present").fetchall()
     return Counts(memories=count, copied=copied, gone=missing)
 
 
@@ -194,9 +196,15 @@ def _insert_copy(archive: OpenArchive, memory: Content) -> None:
     check_storable(memory.memory_id, memory.record, "nothing was copied: shorten it")
     fingerprint = bytes.fromhex(fingerprint_of(memory.record))
     packed = _packed(archive.storable_record(memory.record))
-    archive.format.insert_packed(
-        (memory.memory_id, memory.digest, memory.key, fingerprint, packed, memory.is_empty)
+    copy = formats.NewPackedCopy(
+        memory_id=memory.memory_id,
+        digest=memory.digest,
+        key=memory.key,
+        fingerprint=fingerprint,
+        packed=packed,
+        is_empty=memory.is_empty,
     )
+    archive.format.insert_packed(copy)
 
 
 def _rename_moved(archive: OpenArchive, new_ids: Mapping[bytes, str]) -> int:
@@ -212,18 +220,18 @@ def _rename_moved(archive: OpenArchive, new_ids: Mapping[bytes, str]) -> int:
     new_ids : mapping of bytes to str
         The ids of new memories, by the digest of their content.
     """
-    run = archive.connection.execute
+    execute = archive.connection.execute
     moved = 0
-    newly_missing = run(f"SELECT memory_id, digest FROM copies WHERE {_IS_NEWLY_MISSING}")
+    newly_missing = execute(f"SELECT memory_id, digest FROM copies WHERE {_IS_NEWLY_MISSING}")
     for name, digest in newly_missing.fetchall():
         old_id = name.decode()
-        is_old_id_present = run(_SELECT_PRESENT, (old_id,)).fetchone() is not None
+        is_old_id_present = execute(_SELECT_PRESENT, (old_id,)).fetchone() is not None
         if digest in new_ids and not is_old_id_present:
-            run(
+            execute(
                 "UPDATE OR IGNORE copies SET memory_id = ? WHERE memory_id = ?",
                 (new_ids[digest], old_id),
             )
-            run("DELETE FROM copies WHERE memory_id = ?", (old_id,))
+            execute("DELETE FROM copies WHERE memory_id = ?", (old_id,))
             moved += 1
     return moved
 

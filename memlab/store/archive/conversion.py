@@ -111,10 +111,10 @@ def _convert_entry(
     ]
     text, plan_rows = _plan_of(packed, keys)
     copies = _sound_copies(archive, entry_number, plan_rows)
-    shortened = new.insert_copies(entry_number, copies, text)
+    packed_plan = new.insert_copies(entry_number, copies, text)
     if text is not None:
         connection.execute(
-            "UPDATE applies SET plan_json_zlib = ? WHERE apply = ?", (shortened, entry_number)
+            "UPDATE applies SET plan_json_zlib = ? WHERE apply = ?", (packed_plan, entry_number)
         )
     # Each new copy gets the time of restoration of the old one.
     connection.execute(

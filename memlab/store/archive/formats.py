@@ -99,6 +99,17 @@ class PackedCopy(NamedTuple):
     dictionary: Any
 
 
+class NewPackedCopy(NamedTuple):
+    """Values of a packed copy to insert, in the order of the columns of ``copies``."""
+
+    memory_id: str
+    digest: bytes
+    key: schema.Key
+    fingerprint: bytes
+    packed: bytes
+    is_empty: bool
+
+
 class StoredCopy(NamedTuple):
     """Stored values of a copy, which are not checked yet.
 
@@ -197,12 +208,8 @@ class ArchiveFormat(ABC):
         """
 
     @abstractmethod
-    def insert_packed(self, values: tuple[Any, ...]) -> None:
-        """Insert a packed copy of a memory; replace an older copy of the same content.
-
-        The values are those of the columns ``memory_id``, ``digest``, ``key``, ``fingerprint``,
-        ``record_zlib`` and ``is_empty``.
-        """
+    def insert_packed(self, copy: NewPackedCopy) -> None:
+        """Insert a packed copy of a memory; replace an older copy of the same content."""
 
     @abstractmethod
     def packed_copies(self, memory_id: str, digest: bytes) -> list[PackedCopy]:
@@ -323,12 +330,12 @@ FROM archived JOIN applies USING (apply) ORDER BY archived.rowid"""
         """Return None, because the stored text of a plan has all rows."""
         return
 
-    def insert_packed(self, values: tuple[Any, ...]) -> None:
+    def insert_packed(self, copy: NewPackedCopy) -> None:
         """Insert a packed copy."""
         self.connection.execute(
             "INSERT INTO copies (memory_id, digest, key, fingerprint, record_zlib, is_empty) "
             f"VALUES (?, ?, ?, ?, ?, ?) {_ON_CONFLICT}",
-            values,
+            copy,
         )
 
     def packed_copies(self, memory_id: str, digest: bytes) -> list[PackedCopy]:
@@ -372,6 +379,13 @@ class Layout(NamedTuple):
     index_of: Mapping[str, int]
 
 
+class NumberedLayout(NamedTuple):
+    """A layout, and its number in the archive."""
+
+    number: int
+    layout: Layout
+
+
 class PlainRecord(NamedTuple):
     """A record that was taken apart without parsing it as JSON.
 
@@ -410,7 +424,7 @@ _PATHS_OF_OBJECT: Final = json.dumps(
 """Paths of the fields of a record that is stored as an object, because a list would not restore it.
 
 Each path is ``$.name``. The view ``archived_memories`` reads the fields by these paths."""
-_MOST_NAMES: Final = 10_000
+_MAX_NAMES: Final = 10_000
 """Maximum number of names in a layout. SQLite allows 32,767 columns, 2,000 by default."""
 
 
@@ -484,8 +498,8 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         """Layouts by number, as far as they were needed."""
         self._numbers: dict[tuple[str, bool], int] = {}
         """Numbers of layouts by the columns ``paths`` and ``has_place`` of their rows."""
-        self._last_layout: tuple[int, Layout] | None = None
-        """Number and layout of the last record that was written; most often also of the next."""
+        self._last_layout: NumberedLayout | None = None
+        """Layout of the last record that was written; most often also that of the next."""
 
     def note_versions(self) -> None:
         """Store the number of the format, and the oldest format whose readers understand it."""
@@ -575,7 +589,7 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
             tokens = None
             if memory.planned is None:
                 if plan is not None and plan.without_memories is not None:
-                    raise ValueError(f"a plan names {memory.key!r}, and nobody says how")
+                    raise ValueError(f"the plan has no row for the memory {memory.key!r}")
             else:
                 index_in_plan = _append_unarchived(index_in_plan, not_archived, differing)
                 tokens = memory.planned["tokens"]
@@ -643,13 +657,13 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
             yield differing[index]
             index += 1
 
-    def insert_packed(self, values: tuple[Any, ...]) -> None:
+    def insert_packed(self, copy: NewPackedCopy) -> None:
         """Insert a packed copy, with the number of its dictionary."""
         self.connection.execute(
             "INSERT INTO copies (memory_id, digest, key, fingerprint, record_zlib, is_empty, "
             "dictionary) VALUES (?, ?, ?, ?, ?, ?, ?) "
             f"{_ON_CONFLICT}, dictionary = excluded.dictionary",
-            (*values, DICTIONARY),
+            (*copy, DICTIONARY),
         )
 
     def packed_copies(self, memory_id: str, digest: bytes) -> list[PackedCopy]:
@@ -697,7 +711,7 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         # The bytes of the field "place" can also be part of a text.
         has_place = PLACE_FIELD in record and names[-1] == "place"
         number, layout = self._layout_of_names_in(names, has_place=has_place)
-        self._last_layout = (number, layout)
+        self._last_layout = NumberedLayout(number, layout)
         plain = self._plain_record(record)
         if plain is not None:
             return _ListOrObject(number, _list_of_values(plain.values))
@@ -709,15 +723,15 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
             return self._as_object(record)
         return _ListOrObject(number, _list_of_values(values))
 
-    def _layout_of_names_in(self, names: list[str], *, has_place: bool) -> tuple[int, Layout]:
-        """Return the number and the layout of records with these names; insert a new layout."""
+    def _layout_of_names_in(self, names: list[str], *, has_place: bool) -> NumberedLayout:
+        """Return the layout of records with these names; insert it if it is new."""
         paths = json.dumps(
             {name: f"$[{index}]" for index, name in enumerate(names)},
             ensure_ascii=False,
             separators=(",", ":"),
         )
         number = self._layout_number(paths, has_place=has_place)
-        return number, self._layout_at(number)
+        return NumberedLayout(number, self._layout_at(number))
 
     def _layout_number(self, paths: str, *, has_place: bool) -> int:
         """Return the number of the layout with these paths; insert it if it is new."""
@@ -732,9 +746,9 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
                 "INSERT INTO layouts (paths, has_place) VALUES (?, ?) RETURNING layout",
                 (paths, has_place),
             ).fetchone()
-        number = int(row[0])
+        (number,) = row
         self._numbers[paths, has_place] = number
-        return number
+        return int(number)
 
     def _layout_at(self, number: int) -> Layout:
         """Return the layout with a number; raise ValueError if it is missing or wrong."""
@@ -755,7 +769,7 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         check_type(paths, dict, "an object")
         names = list(paths)
         ends_with_place = names[-1:] == ["place"]
-        if len(names) > _MOST_NAMES or (has_place and not ends_with_place):
+        if len(names) > _MAX_NAMES or (has_place and not ends_with_place):
             raise ValueError(f"its layout is {abbreviated(stored)}")
         if list(paths.values()) != [f"$[{index}]" for index in range(len(paths))]:
             raise ValueError("its layout is not one of a list")

@@ -26,7 +26,7 @@ _SAMPLE_SIZE: Final = 32
 """Maximum number of memories in each half of the sample.
 
 One half are the oldest memories that are not episodic. The other half are the newest memories."""
-_MOST_FILES: Final = 2_000
+_MAX_FILES: Final = 2_000
 """Maximum number of archives in a folder among which one of another name is searched."""
 
 
@@ -65,7 +65,7 @@ def archive_of_other_name(location: ArchiveLocation) -> Path | None:
     """Return the archive of a store that was renamed, if it is in the same folder."""
     if _sampled_file(location) is None:
         return None
-    for path in islice(location.path.parent.glob(f"*{SUFFIX}"), _MOST_FILES):
+    for path in islice(location.path.parent.glob(f"*{SUFFIX}"), _MAX_FILES):
         if _has_own_store(path):
             continue
         with suppress(errors.MemlabError):  # the file may be no archive in spite of its name
@@ -93,7 +93,7 @@ def archives_of_missing_folders(location: ArchiveLocation) -> list[Path]:
     if not location.is_in_archive_folder or location.store_path is None:
         return []
     archives = []
-    for path in islice(location.path.parent.glob(f"*{SUFFIX}"), _MOST_FILES):
+    for path in islice(location.path.parent.glob(f"*{SUFFIX}"), _MAX_FILES):
         store = noted_store(path)
         if not store or lexists(store):
             continue

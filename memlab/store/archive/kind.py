@@ -87,7 +87,8 @@ def archives_beside(store: Path, schemes: Collection[str]) -> Iterator[tuple[Pat
     """Yield each archive of a folder whose noted scheme is one of `schemes`, and that scheme."""
     usual = archive_path(store)
     stem = usual.name.removesuffix(SUFFIX)
-    names = [usual.name, *(f"{stem}.{scheme}{SUFFIX}" for scheme in schemes)]
+    names = [usual.name]
+    names += [f"{stem}.{scheme}{SUFFIX}" for scheme in schemes]
     for name in names:
         archive = usual.with_name(name)
         kind = noted_kind(archive)
@@ -103,4 +104,6 @@ def store_name_of(archive: str, schemes: Collection[str]) -> str:
     """
     name = archive.removesuffix(SUFFIX)
     stem, dot, scheme = name.rpartition(".")
-    return stem if dot and scheme in schemes else name
+    if dot and scheme in schemes:
+        return stem
+    return name

@@ -132,10 +132,10 @@ def archive_path(store: Path) -> Path:
     folder = read_settings(store_path.parent, store_path.name, store_path).archive_folder
     if folder is None:
         return beside
-    chosen = Path(realpath(folder)) / name_elsewhere(str(store_path))
-    if lexists(beside) and not lexists(chosen):
+    in_folder = Path(realpath(folder)) / name_elsewhere(str(store_path))
+    if lexists(beside) and not lexists(in_folder):
         return beside
-    return chosen
+    return in_folder
 
 
 def name_elsewhere(store: str) -> str:
@@ -146,9 +146,9 @@ def name_elsewhere(store: str) -> str:
     >>> name_elsewhere("redis://localhost:6379/0?name=betterdb_ac")
     'redis-localhost-6379-0-name-betterdb_ac-5d37d9e4.archive.db'
     """
-    words = re.sub(r"[^A-Za-z0-9_.]+", "-", store).strip("-.")[:80]
+    readable_part = re.sub(r"[^A-Za-z0-9_.]+", "-", store).strip("-.")[:80]
     digest = blake2b(store.encode(errors="surrogatepass"), digest_size=4).hexdigest()
-    return f"{words}-{digest}{SUFFIX}"
+    return f"{readable_part}-{digest}{SUFFIX}"
 
 
 def location_beside(store: Path | str) -> ArchiveLocation:

@@ -43,8 +43,8 @@ def archive_lock(location: ArchiveLocation) -> Iterator[None]:
         lock_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = _open_and_lock(lock_file, location)
     except OSError as error:
-        what = f"the archive {location.path} cannot be locked, nothing was changed"
-        raise ArchiveError(refused(what, error, "the permissions of the folder")) from error
+        failure = f"the archive {location.path} cannot be locked, nothing was changed"
+        raise ArchiveError(refused(failure, error, "the permissions of the folder")) from error
     try:
         yield
     finally:

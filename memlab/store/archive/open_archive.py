@@ -25,7 +25,7 @@ from memlab.store.records import ROWS_PER_STATEMENT, batched, fingerprint_of
 from memlab.store.shapes import check_integer, integer, list_of, pair, text
 from memlab.text import shortened
 
-MOST_NAMED_FAULTS: Final = 5
+MAX_NAMED_FAULTS: Final = 5
 """Maximum number of faults that a message names. It gives the number of the others."""
 _SAMPLE_NAME: Final = "witnesses"
 """Name of the identity sample in the table ``about``."""
@@ -189,14 +189,17 @@ class OpenArchive:
     def describe_faults(self) -> str:
         """Return a message that names the faults."""
         faults = [f"{part} ({reason})" for part, reason in self.faults.items()]
-        named = "; ".join(faults[:MOST_NAMED_FAULTS])
-        unnamed_count = len(faults) - MOST_NAMED_FAULTS
+        named = "; ".join(faults[:MAX_NAMED_FAULTS])
+        unnamed_count = len(faults) - MAX_NAMED_FAULTS
         more = f" and {unnamed_count:,} more" if unnamed_count > 0 else ""
         return f"{self.path} is damaged: {named}{more}"
 
     def find_entry(self, digest: str) -> Entry | None:
         """Return the entry with exactly this digest; None if there is none."""
-        return next((entry for entry in self.entries() if entry.digest == digest), None)
+        for entry in self.entries():
+            if entry.digest == digest:
+                return entry
+        return None
 
     def entry(self, digest: str) -> Entry:
         """Return the entry whose digest begins with `digest`.
@@ -223,8 +226,9 @@ class OpenArchive:
     def ambiguous(self, digest: str, matches: Iterable[Entry | Dropped]) -> ArchiveError:
         """Return the error to raise if several deletions have digests that begin with `digest`."""
         names = ", ".join(deletion.digest[:16] for deletion in matches)
-        words = f"{shortened(digest)} names several plans in {self.path}: {names}; write more"
-        return ArchiveError(words)
+        return ArchiveError(
+            f"{shortened(digest)} names several plans in {self.path}: {names}; write more"
+        )
 
     def plan_text(self, entry: Entry) -> bytes:
         """Return the stored text of the plan of an entry."""
@@ -257,7 +261,9 @@ class OpenArchive:
         """
         with archive_errors(self.path):
             rows = self.format.plan_rows(text, entry.number)
-            return None if rows is None else list(rows)
+            if rows is None:
+                return None
+            return list(rows)
 
     def copies(self, entry: Entry) -> list[Copy]:
         """Return the copies of an entry in the order of their creation, without their records."""
@@ -301,12 +307,15 @@ class OpenArchive:
         """
         if keys is None:
             for copies in self.batches(entry):
-                yield from ((copy.key, record) for copy, record in copies)
+                for copy, record in copies:
+                    yield copy.key, record
             return
         with archive_errors(self.path):
             for batch in batched(keys):
                 records = self._records_by_key(entry, batch, seen=seen)
-                yield from ((key, records[key]) for key in batch if key in records)
+                for key in batch:
+                    if key in records:
+                        yield key, records[key]
 
     def _records_by_key(self, entry: Entry, keys: list[Key], *, seen: bool) -> dict[Key, bytes]:
         """Return the records of some copies by key, and check them unless they were `seen`."""
@@ -489,7 +498,9 @@ class OpenArchive:
 
     def storable_record(self, record: bytes) -> bytes:
         """Return a record in the form that readers of this archive's format accept."""
-        return record if self._accepts_any_field else self.location.older_record(record)
+        if self._accepts_any_field:
+            return record
+        return self.location.older_record(record)
 
     @property
     def _accepts_any_field(self) -> bool:
@@ -580,9 +591,8 @@ class OpenArchive:
             if not getattr(error, "sqlite_errorname", "").startswith(_ERRORS_OF_ONE_ROW):
                 raise
             if len(rowids) > 1:
-                return list(
-                    chain.from_iterable(self._sound_copies(entry, [rowid]) for rowid in rowids)
-                )
+                each_alone = [self._sound_copies(entry, [rowid]) for rowid in rowids]
+                return list(chain.from_iterable(each_alone))
             self.faults[_name_of_copy(entry, rowids[0], None)] = str(error)
             return []
         check = self.location.check_copy if entry.is_recovery else self.location.check

@@ -8,7 +8,7 @@ from memlab.store.shapes import check_type
 
 _ALWAYS_ALLOWED: Final = 2**22
 """Number of bytes up to which a text is accepted whatever its compressed size."""
-_MOST_RATIO: Final = 16
+_MAX_RATIO: Final = 16
 """Maximum ratio of the size of a larger text to that of its compressed form."""
 
 
@@ -61,4 +61,4 @@ def unpacked(blob: Any, dictionary: bytes = b"") -> bytes:
 
 def _largest_size(blob: bytes) -> int:
     """Return the maximum number of bytes of a text in this compressed form."""
-    return max(_ALWAYS_ALLOWED, _MOST_RATIO * len(blob))
+    return max(_ALWAYS_ALLOWED, _MAX_RATIO * len(blob))

@@ -6,7 +6,7 @@ which of them are retired now.
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from memlab.store.archive.hashed_names import hashed, key_of, make_key
 from memlab.store.archive.open_archive import OpenArchive
@@ -21,7 +21,7 @@ class Retired(NamedTuple):
     ----------
     name : str
         The keyed hash of its id.
-    apply : int
+    entry_number : int
         The number in the archive of the plan that retired it last.
     retired_at : datetime
         When it was retired last.
@@ -33,7 +33,7 @@ class Retired(NamedTuple):
     """
 
     name: str
-    apply: int
+    entry_number: int
     retired_at: datetime
     returned_at: datetime | None
     times_needed: int
@@ -66,34 +66,45 @@ def retired_in(archive: OpenArchive) -> RetiredMemories:
     if not archive.has_table("retired"):
         return memories
     memories.hash_key = key_of(archive) or b""
-    for (
-        rowid,
-        key,
-        name,
-        entry_number,
-        retired_text,
-        returned_text,
-        times_needed,
-        is_interrupted,
-    ) in archive.rows(
+    rows = archive.rows(
         "SELECT retired.rowid, key, name, apply, retired_at, returned_at, times_needed, "
         "digest IS NOT NULL AND finished_at IS NULL FROM retired LEFT JOIN applies USING (apply)"
-    ):
-        with archive.skipping_damaged(f"retired memory {rowid}"):
-            retired_at = moment_in(retired_text, "retired_at")
-            returned_at = None if is_interrupted else retired_at
-            if returned_text is not None:
-                returned_at = moment_in(returned_text, "returned_at")
-            check_integer(times_needed, 0, 2**31)
-            check_integer(entry_number, 1)
-            memories[key_in(key)] = Retired(
-                name=text_in(name, "its name"),
-                apply=entry_number,
-                retired_at=retired_at,
-                returned_at=returned_at,
-                times_needed=times_needed,
-            )
+    )
+    for row in map(_StoredRetirement._make, rows):
+        with archive.skipping_damaged(f"retired memory {row.rowid}"):
+            memories[key_in(row.key)] = _retired_of(row)
     return memories
+
+
+class _StoredRetirement(NamedTuple):
+    """Stored values of a retired memory, which are not checked yet."""
+
+    rowid: int
+    key: Any
+    name: Any
+    entry_number: Any
+    retired_at: Any
+    returned_at: Any
+    times_needed: Any
+    is_interrupted: int
+    """Whether the plan that retired the memory was interrupted."""
+
+
+def _retired_of(stored: _StoredRetirement) -> Retired:
+    """Return a retired memory from its stored values; raise ValueError if one of them is wrong."""
+    retired_at = moment_in(stored.retired_at, "retired_at")
+    returned_at = None if stored.is_interrupted else retired_at
+    if stored.returned_at is not None:
+        returned_at = moment_in(stored.returned_at, "returned_at")
+    check_integer(stored.times_needed, 0, 2**31)
+    check_integer(stored.entry_number, 1)
+    return Retired(
+        name=text_in(stored.name, "its name"),
+        entry_number=stored.entry_number,
+        retired_at=retired_at,
+        returned_at=returned_at,
+        times_needed=stored.times_needed,
+    )
 
 
 _INSERT_RETIRED: Final = (

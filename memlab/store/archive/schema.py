@@ -236,9 +236,9 @@ class Copy(NamedTuple):
 
 MAX_RECORD_BYTES: Final = 2**29
 """Maximum size of a record, and of a packed plan, in bytes."""
-_MOST_VALUES: Final = 2**23
+_MAX_VALUES: Final = 2**23
 """Maximum number of values in a record. A value may take thirty times the size of its text."""
-_MOST_LEVELS: Final = 16
+_MAX_LEVELS: Final = 16
 """Maximum number of levels of nested lists and objects in a record."""
 
 FINGERPRINT_DIGITS: Final = 32
@@ -253,37 +253,37 @@ Check = Callable[[Key, bytes, dict[str, Any]], None]
 :func:`memlab.store.records.check_row` is one."""
 
 
-def text_in(value: object, what: str, *, most: int = 2**16) -> str:
+def text_in(value: object, name: str, *, most: int = 2**16) -> str:
     """Return a stored text.
 
     Parameters
     ----------
     value : object
         The value, with text as a bytearray (see :func:`memlab.store.database.text_read_as`).
-    what : str
+    name : str
         The name of the value for an error message.
     most : int
         The maximum size in bytes.
     """
-    raw = raw_text_in(value, what)
+    raw = raw_text_in(value, name)
     if len(raw) > most:
-        raise ValueError(f"{what} has {len(raw):,} bytes")
+        raise ValueError(f"{name} has {len(raw):,} bytes")
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        raise ValueError(f"{what} is not UTF-8") from None
+        raise ValueError(f"{name} is not UTF-8") from None
 
 
-def raw_text_in(value: object, what: str) -> bytearray:
+def raw_text_in(value: object, name: str) -> bytearray:
     """Return a stored text as bytes; raise ValueError if the value is not a text."""
     if not isinstance(value, bytearray):
-        raise ValueError(f"{what} is {abbreviated(value)}, no text")  # noqa: TRY004 - the file is wrong, not the call
+        raise ValueError(f"{name} is {abbreviated(value)}, no text")  # noqa: TRY004 - the file is wrong, not the call
     return value
 
 
-def moment_in(value: object, what: str) -> datetime:
+def moment_in(value: object, name: str) -> datetime:
     """Return a stored time."""
-    return moment_of(text_in(value, what))
+    return moment_of(text_in(value, name))
 
 
 def moment_text(moment: datetime) -> str:
@@ -308,11 +308,11 @@ def fingerprint_in(value: object) -> str:
     return _matching(_FINGERPRINT, value, "its fingerprint")
 
 
-def _matching(pattern: re.Pattern[str], value: object, what: str) -> str:
+def _matching(pattern: re.Pattern[str], value: object, name: str) -> str:
     """Return a stored text that matches a pattern."""
-    text = text_in(value, what)
+    text = text_in(value, name)
     if not pattern.fullmatch(text):
-        raise ValueError(f"{what} is {abbreviated(text)}")
+        raise ValueError(f"{name} is {abbreviated(text)}")
     return text
 
 
@@ -380,7 +380,7 @@ def record_of(value: bytes | bytearray, copy: Copy, check: Check) -> bytes:
     except (ValueError, RecursionError):
         raise ValueError("its record is no JSON") from None
     check_type(fields, dict, "a JSON object")
-    check_depth(fields, _MOST_LEVELS)
+    check_depth(fields, _MAX_LEVELS)
     try:
         check(copy.key, record, fields)
     except RecursionError:
@@ -390,11 +390,11 @@ def record_of(value: bytes | bytearray, copy: Copy, check: Check) -> bytes:
 
 def check_size(record: bytes) -> None:
     """Raise ValueError if a record is too large, or has too many values, to be read again."""
-    if len(record) <= _MOST_VALUES:  # each value has at least one byte
+    if len(record) <= _MAX_VALUES:  # each value has at least one byte
         return
-    most_values = record.count(b",") + record.count(b"[") + record.count(b"{")
-    if len(record) > MAX_RECORD_BYTES or most_values > _MOST_VALUES:
-        raise ValueError(f"its record has {len(record):,} bytes in up to {most_values:,} values")
+    value_count = record.count(b",") + record.count(b"[") + record.count(b"{")
+    if len(record) > MAX_RECORD_BYTES or value_count > _MAX_VALUES:
+        raise ValueError(f"its record has {len(record):,} bytes in up to {value_count:,} values")
 
 
 def check_depth(value: Any, most_levels: int) -> None:
