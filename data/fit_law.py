@@ -45,7 +45,7 @@ from scipy.optimize import minimize, minimize_scalar
 from memlab import columns as c
 from memlab.evidence.usage import (
     SIZES,
-    LookBack,
+    PredictedReads,
     gain_of,
     score_recency_vs_use,
     served_by,
@@ -268,7 +268,7 @@ def print_verdicts(folder: Path) -> None:
     print(f"a quarter of the tokens serves less by use: {sum(gain < 0 for gain in by_tokens)}")
 
 
-def _looked_back(folder: Path, name: str) -> LookBack:
+def _looked_back(folder: Path, name: str) -> PredictedReads:
     """Look at every hit of each search, as the law of reads and a harvest do."""
     memories = list(rows_of(folder / f"{name}-memories.csv.gz"))
     hits = list(rows_of(folder / f"{name}-reads.csv.gz"))

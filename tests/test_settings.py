@@ -18,7 +18,7 @@ from memlab.errors import MemlabError, SettingsError
 from memlab.policies.named import as_setting, policy_in
 from memlab.settings import FILE, NO_SETTINGS, Settings, read_settings
 from memlab.settings_file import with_settings
-from memlab.sources.opening import open_source, remember, settings_of
+from memlab.sources.opening import open_source, save_store_settings, settings_of
 from tests.support.claude_store import memory
 from tests.support.programs import forked
 from tests.support.settings_files import WHOLE
@@ -268,16 +268,18 @@ def test_saving_keeps_handwritten_text(store: Path) -> None:
         '# mine\ntarget = 0.8   # ours\n\n[store."other.db"]\n# his\npolicy = {name = "all"}\n'
     )
     file.write_text(handwritten)
-    remember(open_source(store.with_name("other.db")), {"target": 0.5})
+    save_store_settings(open_source(store.with_name("other.db")), {"target": 0.5})
     handwritten += "target = 0.5 # share of later references that should find their memory\n"
     assert file.read_text() == handwritten
     file.write_text(handwritten := handwritten.replace("# share of later", "# asked by Jo, of"))
-    remember(open_source(store.with_name("other.db")), {"target": 0.7})
+    save_store_settings(open_source(store.with_name("other.db")), {"target": 0.7})
     handwritten = handwritten.replace("= 0.5", "= 0.7")
     assert file.read_text() == handwritten
-    remember(open_source(store), {**RECENT, "target": 0.95})
+    save_store_settings(open_source(store), {**RECENT, "target": 0.95})
     assert file.read_text().startswith(handwritten)
-    remember(open_source(store), {"policy": {"name": "recent", "keep": 7}, "target": None})
+    save_store_settings(
+        open_source(store), {"policy": {"name": "recent", "keep": 7}, "target": None}
+    )
     assert file.read_text().startswith(handwritten)
     settings = read_settings(store.parent, "memory.db")
     assert settings.keep_recent == 7
@@ -286,10 +288,10 @@ def test_saving_keeps_handwritten_text(store: Path) -> None:
 
 
 def test_log_below_the_folder_is_saved_as_relative_path(store: Path) -> None:
-    remember(open_source(store), {"log": store.parent / "logs" / "reads.jsonl"})
+    save_store_settings(open_source(store), {"log": store.parent / "logs" / "reads.jsonl"})
     assert 'log = "logs/reads.jsonl"' in (store.parent / FILE).read_text()
     assert read_settings(store.parent, "memory.db").log == (store.parent / "logs" / "reads.jsonl",)
-    remember(open_source(store), {"log": Path("/elsewhere/reads.jsonl")})
+    save_store_settings(open_source(store), {"log": Path("/elsewhere/reads.jsonl")})
     assert read_settings(store.parent, "memory.db").log == (Path("/elsewhere/reads.jsonl"),)
 
 
@@ -302,7 +304,7 @@ def test_settings_file_is_no_more_readable_than_the_store(
     store.chmod(mode)
     if had is not None:
         (store.parent / FILE).touch(had)
-    file = remember(open_source(store), RECENT)
+    file = save_store_settings(open_source(store), RECENT)
     assert file.stat().st_mode & 0o777 == wanted
     assert (
         '[store."memory.db"]\npolicy = {name = "recent", keep = 546} # the policy'
@@ -315,18 +317,18 @@ def test_unreadable_settings_are_not_overwritten(store: Path, tmp_path: Path) ->
     target.write_text("target = 9\n")
     (store.parent / FILE).symlink_to(target)
     with pytest.raises(MemlabError, match="is a link"):
-        remember(open_source(store), RECENT)
+        save_store_settings(open_source(store), RECENT)
     (store.parent / FILE).unlink()
     target.rename(store.parent / FILE)
     with pytest.raises(SettingsError, match="line 1: target=9"):
-        remember(open_source(store.parent / "new.db"), RECENT)
+        save_store_settings(open_source(store.parent / "new.db"), RECENT)
     assert (store.parent / FILE).read_text() == "target = 9\n"
     assert list(tmp_path.glob(".*")) == []
 
 
 def remember_often(store: Path) -> None:
     for keep in range(10):
-        remember(open_source(store), {"policy": {"name": "recent", "keep": keep}})
+        save_store_settings(open_source(store), {"policy": {"name": "recent", "keep": keep}})
 
 
 @pytest.mark.parametrize("count", [3, pytest.param(6, marks=pytest.mark.long)])
@@ -344,7 +346,7 @@ def test_in_memory_store_has_no_settings() -> None:
     with memlab.SqliteMemoryStore(":memory:") as opened:
         assert settings_of(open_source(opened)) is NO_SETTINGS
         with pytest.raises(MemlabError, match="no folder to keep settings in"):
-            remember(open_source(opened), RECENT)
+            save_store_settings(open_source(opened), RECENT)
 
 
 def test_settings_of_a_server_lie_with_its_archive(
@@ -352,7 +354,7 @@ def test_settings_of_a_server_lie_with_its_archive(
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     source = open_source("redis://:secret@localhost/0?name=agents")
-    file = remember(source, RECENT)
+    file = save_store_settings(source, RECENT)
     assert file == tmp_path / "memlab" / FILE
     assert file.stat().st_mode & 0o777 == 0o600
     assert "secret" not in file.read_text()

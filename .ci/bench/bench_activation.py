@@ -11,9 +11,9 @@ is fitted, so no store is left out. A read is the best hit of a search, the stri
 was used; with --every-hit every hit is, as a harvest counts them.
 
 --between measures by how much what a budget serves differs from one stretch of a store to the next,
-which `memlab.evidence.usage.BETWEEN` takes over. --limits tests the limits of a budget by use on
-the next stretch of each store. With --silent a read of what is loaded leaves no trace in either.
---chosen shows what is served with other values of
+which `memlab.evidence.usage.PERIOD_VARIANCE` takes over. --limits tests the limits of a budget by
+use on the next stretch of each store. With --silent a read of what is loaded leaves no trace in
+either. --chosen shows what is served with other values of
 the three numbers that were chosen on these stores.
 """
 
@@ -180,7 +180,7 @@ def measure_between(folder: Path, *, every_hit: bool, silent: bool) -> None:
     of_one = (table["then"] * (1 - table["then"])).mean()
     print(f"{len(table)} pairs of stretches of {table['store'].nunique()} stores")
     print(f"{apart.mean():+.3f} on average, {max(variance, 0) ** 0.5:.3f} one standard deviation")
-    print(f"BETWEEN = {variance / of_one:.3f}")
+    print(f"PERIOD_VARIANCE = {variance / of_one:.3f}")
 
 
 def measure_limits(folder: Path, *, every_hit: bool, silent: bool) -> None:

@@ -224,7 +224,7 @@ def _reason_if_empty(source: "Source", plan: "memlab.Plan") -> str:
         return f"no memory here can be merged into {plan.into}"
     if plan.total.memories:
         return "this policy keeps every memory"
-    if source.index is not None and source.index.chars_of_no_memory():
+    if source.index is not None and source.index.overhead_chars():
         show = command("show", source.name)
         return (
             "there is no memory here, and a start loads the text of the index itself, which "
@@ -238,14 +238,14 @@ def _save_settings(
 ) -> None:
     """Write a policy to the settings of a store, and the options given with it."""
     from memlab.policies.named import as_setting
-    from memlab.sources.opening import remember
+    from memlab.sources.opening import save_store_settings
 
     settings: dict[str, Any] = {"policy": as_setting(policy)}
     if retire is not None:
         settings["retire"] = True if retire else None  # None removes the setting
     if log:
         settings["log"] = log
-    file = remember(source, settings)
+    file = save_store_settings(source, settings)
     click.echo(f"{for_terminal(output.shorten_paths(f'saved in {file}'))}\n", err=True)
 
 

@@ -183,7 +183,7 @@ def _opened_as_planned(plan: Plan, store: SourceLike | None) -> Source:
     """Open the store of a plan and check that it is of the kind that the plan was made from."""
     location = plan.store if store is None else store
     planned_scheme = _planned_scheme(plan)
-    source = open_source(location, noted=planned_scheme)
+    source = open_source(location, planned_scheme=planned_scheme)
     system = system_named(source.scheme) if source.is_folder else None
     planned_system = system_named(planned_scheme) if planned_scheme else None
     if system is None or planned_system is None or source.scheme == planned_scheme:

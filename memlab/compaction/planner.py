@@ -160,7 +160,7 @@ def _plan_of(reader: Reader, source: Source, request: _Request, on_step: StepCal
     snapshot = PlanningSnapshot(reader, source, frame)
     frame.attrs = {}  # pandas would copy them deeply with every column
     if source.index is not None:
-        frame.attrs[col.INDEX_TOKENS] = source.index.tokens_of_no_memory()
+        frame.attrs[col.INDEX_TOKENS] = source.index.overhead_tokens()
     history = request.history.with_rows(frame)
     if isinstance(policy, ByIds):
         _check_ids(frame, source, policy.ids)

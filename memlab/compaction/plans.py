@@ -13,9 +13,9 @@ from memlab.clock import moment_of
 from memlab.columns import REACHED, UNLISTED
 from memlab.compaction import wire
 from memlab.items import Size
-from memlab.sources.base import LEAST_PLACE_OF_TIME
+from memlab.sources.base import MIN_TIME_POSITION
 from memlab.sources.capabilities import MergedStart
-from memlab.sources.opening import start_words
+from memlab.sources.opening import start_label
 from memlab.store.archive.schema import PLANNED_TITLE, SHORTENED, PlanText
 from memlab.store.archive.worktree import git_status_of
 from memlab.store.selection import TriggerEffect
@@ -221,7 +221,7 @@ _EFFECT_SUBJECTS: Final = {
 }
 """Subject and verb of the clause on the tokens before and after, by the name of the fact.
 
-:func:`memlab.sources.opening.start_words` returns that name for a store."""
+:func:`memlab.sources.opening.start_label` returns that name for a store."""
 
 MAX_LISTED: Final = 10
 """Maximum number of memories that a printed plan lists. The others are counted."""
@@ -578,7 +578,7 @@ class Plan(DisplayMixin):
             subject = _EFFECT_SUBJECTS[_A_START]
         else:
             change = StartChange(self.boot_before, self.boot_after)
-            subject = _EFFECT_SUBJECTS.get(start_words(self.store), "the active memories go")
+            subject = _EFFECT_SUBJECTS.get(start_label(self.store), "the active memories go")
         tokens_after = counted(change.after.tokens, "tokens")
         return f"{subject} from {change.before.tokens:,} to {tokens_after}"
 
@@ -680,7 +680,7 @@ class Plan(DisplayMixin):
         yield from self._action_facts()
         if not self.merges:
             yield "floor", self.floor_in_words
-        yield start_words(self.store), wire.size_change_in_words(self.boot_before, self.boot_after)
+        yield start_label(self.store), wire.size_change_in_words(self.boot_before, self.boot_after)
         if self.start is not None:
             yield _A_START, wire.size_change_in_words(self.start.before, self.start.after)
 
@@ -694,7 +694,7 @@ class Plan(DisplayMixin):
             yield "floor", self.floor_in_words
         if (self.boot_before, self.boot_after) != (self.start.before, self.start.after):
             change = wire.size_change_in_words(self.boot_before, self.boot_after)
-            yield start_words(self.store), change
+            yield start_label(self.store), change
 
     def _action_facts(self) -> list[tuple[str, str]]:
         """Return as facts the sizes of the memories of each action of the plan."""
@@ -867,7 +867,7 @@ class Receipt(DisplayMixin):
         if self.expired:
             facts.append(("expired", f"{counted(self.expired)} since the plan was made"))
         facts.append(
-            (start_words(self.store), wire.size_change_in_words(self.boot_before, self.boot_after))
+            (start_label(self.store), wire.size_change_in_words(self.boot_before, self.boot_after))
         )
         if self.start_before is not None and self.start_after is not None:
             start = wire.size_change_in_words(self.start_before, self.start_after)
@@ -1071,7 +1071,7 @@ def table_of(heading: str, memories: Sequence[PlannedMemory | PlannedLink]) -> T
     reasons = {memory.reason for memory in memories}
     if len(reasons) == 1 and isinstance(memories[0], PlannedMemory):
         names.remove("reason")
-    if any(memory.position >= LEAST_PLACE_OF_TIME for memory in memories):
+    if any(memory.position >= MIN_TIME_POSITION for memory in memories):
         names.remove("position")
     rows = [tuple(_cell(memory, name) for name in names) for memory in memories]
     return Table(heading, tuple(_COLUMNS[name] for name in names), rows)

@@ -1,8 +1,8 @@
 """Evidence that a memory was needed: references, reads and losses.
 
-:class:`StoreHistory` and the past with its deleted memories are here too, because all evidence is
-about them. Evidence decides nothing: caps are chosen in ``sizing``, where the prior of other
-projects is, and memories in ``policies``. How an agent's system records reads is in ``systems``.
+:class:`StoreHistory` is here too: all evidence is about the present and deleted memories of a
+store. This package decides nothing: ``sizing`` chooses caps, with the prior from other projects,
+and ``policies`` choose memories. ``systems`` reads the records of reads of each agent's system.
 """
 
 from memlab.lazy import lazy_names

@@ -112,7 +112,7 @@ class AccessLog(AbstractContextManager["AccessLog"]):
         self.extend([entry])
 
     def extend(self, entries: Iterable[Mapping[str, str]]) -> int:
-        """Write several reads at once, and return how many.
+        """Write several reads at once, and return their number.
 
         Parameters
         ----------
@@ -175,8 +175,8 @@ class AccessLog(AbstractContextManager["AccessLog"]):
         except FileExistsError:
             return self._open_existing()
         if self._like is not None:
-            like = self._like.stat()
-            make_like(descriptor, (like.st_uid, like.st_gid), like.st_mode & 0o666)
+            status = self._like.stat()
+            make_like(descriptor, (status.st_uid, status.st_gid), status.st_mode & 0o666)
         return descriptor
 
     def _open_existing(self) -> int:
@@ -202,8 +202,10 @@ class AccessLog(AbstractContextManager["AccessLog"]):
 
     def _next_part(self) -> Path:
         """Return the path of the next part."""
-        numbers = [int(part.suffix[1:]) for part in log_parts(self.path) if part != self.path]
-        return self.path.with_name(f"{self.path.name}.{max(numbers, default=0) + 1}")
+        rotated = [part for part in log_parts(self.path) if part != self.path]
+        numbers = [int(part.suffix.removeprefix(".")) for part in rotated]
+        next_number = max(numbers, default=0) + 1
+        return self.path.with_name(f"{self.path.name}.{next_number}")
 
     def _close(self) -> None:
         """Close the file if this process opened it."""
@@ -240,7 +242,7 @@ def log_parts(path: Path) -> list[Path]:
 
 
 def _fault_of(descriptor: int) -> str:
-    """Return why an open file is no access log; empty if it is one.
+    """Return the reason why an open file is no access log; empty if it is one.
 
     A log is empty or begins with a read, which may be cut short.
     """
@@ -249,8 +251,9 @@ def _fault_of(descriptor: int) -> str:
         return "is not an ordinary file"
     if status.st_nlink > 1:
         return "has another name too (a hard link)"
-    first = os.pread(descriptor, _MAX_FIRST_LINE, 0).lstrip(b"\n")
-    if not first.startswith(_FIRST_BYTES) and not _FIRST_BYTES.startswith(first):
+    beginning = os.pread(descriptor, _MAX_FIRST_LINE, 0).lstrip(b"\n")
+    is_cut_short = _FIRST_BYTES.startswith(beginning)
+    if not beginning.startswith(_FIRST_BYTES) and not is_cut_short:
         return "is not an access log that memlab wrote"
     return ""
 
@@ -266,6 +269,7 @@ def _line_of(number: int, entry: Mapping[str, str]) -> bytes:
             raise ValueError(f"{name} must be a text that is not empty, not {shown_value} {advice}")
     try:
         moment_of(entry["at"])
+        # A log is recognised by its first field.
         entry_id_first = {"memory_id": entry["memory_id"], **entry}
         return json.dumps(entry_id_first, separators=(",", ":")).encode() + b"\n"
     except (TypeError, ValueError) as error:

@@ -9,7 +9,7 @@ DEFAULT_CONFIDENCE: Final = 0.9
 """One-sided confidence of each limit."""
 
 DEFAULT_UNTIL: Final = 1.2
-"""Horizon: a number stays valid until this many times the present memories are written.
+"""Horizon: a recommendation stays valid until the store has written so many times its memories.
 
-A store that is sized every night or week need not look a doubling ahead.
+A store that is sized every night or week needs no longer horizon.
 """

@@ -16,16 +16,16 @@ from memlab.evidence import reads
 from memlab.evidence.access_log import AccessLog, log_parts
 from memlab.evidence.past import load_past, present_rows
 from memlab.sources.opening import (
-    could_be,
     harvestable,
     is_named_by_scheme,
     open_source,
+    possible_kinds,
     recognise,
     system_named,
 )
 from memlab.sources.postgres import is_server
 from memlab.sources.reads import (
-    APART,
+    EXCLUDED_KINDS,
     LOG_SUFFIX,
     READ,
     BytesCallback,
@@ -45,10 +45,10 @@ from memlab.text import (
     zoneless_in_words,
 )
 
-_APART_IN_WORDS: Final = (
+_EXCLUDED_IN_WORDS: Final = (
     "the reads that are no later need, and the changes; later harvests need it to tell them apart"
 )
-"""What the file beside a log holds."""
+"""The content of the file beside a log."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,16 +58,16 @@ class Harvest(DisplayMixin):
     Attributes
     ----------
     source, system : str
-        The source, a server without its password, and its kind in words.
+        The name of the source, without a password, and the name of its kind.
     log : Path
         The access log; :func:`memlab.read_access_log` reads it.
     reads, new, kept : int
-        Number of reads in the source that are later needs, how many of these were new to the log,
-        and number of reads in the log that the source no longer shows.
+        Number of reads in the source that are evidence of a need, number of these that were new to
+        the log, and number of reads in the log that the source no longer has.
     excluded, new_excluded : dict
-        Number of reads that are no later need, by kind, and of those that were new.
+        Number of reads that are no evidence of a need, by kind, and of those that were new.
     by_way : dict
-        Number of `reads` by the way in which memories were read.
+        Number of `reads` by tool, such as "Read" or "Bash".
     memories, first, last : int, datetime or None
         Number of memories in `reads`, and the first and the last time.
     left_out : dict
@@ -83,7 +83,7 @@ class Harvest(DisplayMixin):
     files, bytes : int
         Number of files and bytes that were read.
     apart : Path or None
-        The file of the reads that are no later need, and of the changes; None if there is none.
+        The file of the excluded reads and of the changes; None if there is none.
 
     Examples
     --------
@@ -134,10 +134,9 @@ class Harvest(DisplayMixin):
             reads_in_words = f"{self.reads:,}, of {counted(self.memories, 'memories')}, {span}"
         facts = [("reads", reads_in_words)]
         if self.by_way:
-            facts.append(
-                ("read by", ", ".join(f"{name} {count:,}" for name, count in self.by_way.items()))
-            )
-        for kind, meaning in APART.items():
+            counts_by_tool = [f"{name} {count:,}" for name, count in self.by_way.items()]
+            facts.append(("read by", ", ".join(counts_by_tool)))
+        for kind, meaning in EXCLUDED_KINDS.items():
             if self.excluded.get(kind):
                 facts.append(("excluded", f"{self.excluded[kind]:,} {meaning}"))
         if self.chances:
@@ -148,12 +147,14 @@ class Harvest(DisplayMixin):
         kept = f", {self.kept:,} kept that the source does not have any more" if self.kept else ""
         facts.append(("log", f"{self.log}: {new}{kept}"))
         if self.apart is not None:
-            facts.append(("apart", f"{self.apart}: {_APART_IN_WORDS}"))
+            facts.append(("apart", f"{self.apart}: {_EXCLUDED_IN_WORDS}"))
         title = f"{self.source}: {self.system}"
         if self.files:
             title += f", {counted(self.files, 'files')}, {in_bytes(self.bytes)}"
-        facts += [("" if number else "to know", note) for number, note in enumerate(self.notes)]
-        rows = [(reason, count) for reason, count in self.left_out.items()]
+        for number, note in enumerate(self.notes):
+            label = "to know" if number == 0 else ""
+            facts.append((label, note))
+        rows = list(self.left_out.items())
         tables = [Table("not counted", (), rows)] if rows else []
         return TextPage(title, facts, tables)
 
@@ -178,7 +179,7 @@ def harvest(
         database of MemForge or LangGraph.
     log : Path or str, optional
         The log; by default a file beside the source, ``<name>.reads.jsonl``. Reads that are no
-        later need are written to a file beside it whose name ends in ``.apart``.
+        evidence of a need are written to a file beside it whose name ends in ``.apart``.
     transcripts : Path or str, optional
         The folder of Claude Code's transcripts or Codex's sessions, if not the usual one.
     progress : callable
@@ -187,7 +188,7 @@ def harvest(
     Returns
     -------
     Harvest
-        The numbers of reads, and what was left out.
+        The numbers of reads, and of what was left out.
 
     Raises
     ------
@@ -214,30 +215,34 @@ def harvest(
         scheme = source_name.partition(":")[0]
         source_name = str(open_source(source_name).permissions_template)
     request = HarvestRequest(
-        source_name, None if transcripts is None else Path(transcripts), progress, scheme=scheme
+        source=source_name,
+        transcripts=None if transcripts is None else Path(transcripts),
+        progress=progress,
+        scheme=scheme,
     )
     system = _system_of(request)
     path = default_log(request.source) if log is None else Path(log)
-    apart_path = reads.apart_of(path)
-    for existing in (path, apart_path):
-        if os.path.lexists(existing):
-            AccessLog(existing).close()  # raise an error before minutes of reading
+    excluded_path = reads.excluded_log_of(path)
+    for file in (path, excluded_path):
+        if os.path.lexists(file):
+            AccessLog(file).close()  # raise an error before minutes of reading
     logged_uses = _uses_in(path)
-    uses_apart = _uses_in(apart_path)
-    harvested = system.way.find(replace(request, recorded={**logged_uses, **uses_apart}))
+    excluded_uses = _uses_in(excluded_path)
+    harvested = system.reads_module.find(
+        replace(request, recorded={**logged_uses, **excluded_uses})
+    )
     harvested.reads.sort(key=lambda read: read.at)
-    logged = {read.id for read in logged_uses.values() if read.kind == READ}
-    new = [
-        read for read in harvested.reads if read.id not in logged_uses and read.id not in uses_apart
-    ]
-    # These reads are in the log and turned out to be no later need. The log gets a second line
-    # with their kind, and the last line of an id counts.
-    reclassified = [read for read in harvested.apart if read.id in logged]
-    new_apart = [read for read in harvested.apart if read.id not in uses_apart]
-    writes = [write for write in harvested.writes if write.id not in uses_apart]
-    if new_apart or writes:
-        with AccessLog(apart_path) as apart:
-            apart.extend(map(_entry, [*new_apart, *writes]))
+    logged_ids = {read.id for read in logged_uses.values() if read.kind == READ}
+    recorded_ids = logged_uses.keys() | excluded_uses.keys()
+    new = [read for read in harvested.reads if read.id not in recorded_ids]
+    # These reads are in the log and turned out to be no evidence of a need. The log gets a second
+    # line with their kind, and the last line of an id counts.
+    reclassified = [read for read in harvested.excluded if read.id in logged_ids]
+    new_excluded = [read for read in harvested.excluded if read.id not in excluded_uses]
+    new_writes = [write for write in harvested.writes if write.id not in excluded_uses]
+    if new_excluded or new_writes:
+        with AccessLog(excluded_path) as excluded_log:
+            excluded_log.extend(map(_entry, [*new_excluded, *new_writes]))
     with AccessLog(path) as opened:
         opened.extend(map(_entry, [*reclassified, *new]))
     chances, unknown = _log_in_words(harvested.store, path)
@@ -245,16 +250,16 @@ def harvest(
     if harvested.without_zone:
         notes.insert(0, zoneless_in_words(harvested.without_zone))
     moments = [read.at for read in harvested.reads]
-    shown_ids = {read.id for read in (*harvested.reads, *harvested.apart)}
+    harvested_ids = {read.id for read in (*harvested.reads, *harvested.excluded)}
     return Harvest(
         source=without_passwords(request.source),
         system=system.name,
         log=path,
         reads=len(harvested.reads),
         new=len(new),
-        kept=len(logged - shown_ids),
-        excluded=_counts(read.kind for read in harvested.apart),
-        new_excluded=_counts(read.kind for read in new_apart),
+        kept=len(logged_ids - harvested_ids),
+        excluded=_counts(read.kind for read in harvested.excluded),
+        new_excluded=_counts(read.kind for read in new_excluded),
         by_way=_counts(read.tool for read in harvested.reads),
         memories=len({read.memory_id for read in harvested.reads}),
         first=min(moments, default=None),
@@ -266,19 +271,20 @@ def harvest(
         notes=tuple(notes),
         files=harvested.files,
         bytes=harvested.bytes,
-        apart=apart_path if apart_path.exists() else None,
+        apart=excluded_path if excluded_path.exists() else None,
     )
 
 
 def _system_of(request: HarvestRequest) -> System:
     """Return the system whose reads a source holds."""
     shown_name = without_passwords(request.source)
-    chosen = system_named(request.scheme) if request.scheme else None
-    if chosen is not None and chosen.reads and request.path.exists():
-        return chosen
+    if request.scheme:
+        named_system = system_named(request.scheme)
+        if named_system is not None and named_system.reads and request.path.exists():
+            return named_system
     try:
         for system in harvestable():
-            if request.source and system.way.recognises(request):
+            if request.source and system.reads_module.recognises(request):
                 return system
         exists = bool(request.source) and request.path.exists()
     except (OSError, ValueError) as error:  # a name that no file can have
@@ -289,13 +295,13 @@ def _system_of(request: HarvestRequest) -> System:
             "check the database and the role"
         )
     if "://" in request.source:
-        raise MemlabError(open_source(request.source).without_reads())
+        raise MemlabError(open_source(request.source).no_reads_message())
     if not exists:
         raise MemlabError(f"there is no {shown_name}; check the path")
     if recognise(request.path) is not None:
-        raise MemlabError(open_source(request.path).without_reads())
-    if could_be(request.path):
-        open_source(request.path)  # says by which schemes it may be named
+        raise MemlabError(open_source(request.path).no_reads_message())
+    if possible_kinds(request.path):
+        open_source(request.path)  # raises the error that names the possible schemes
     kinds = ", ".join(system.name for system in harvestable())
     raise MemlabError(f"{shown_name} cannot be harvested; these can: {kinds}")
 
@@ -311,18 +317,27 @@ def default_log(source: str) -> Path:
         )
     path = Path(source).expanduser().resolve()
     old_log = path.with_name(f"{path.name}.reads.log")
-    return old_log if old_log.exists() else path.with_name(f"{path.name}{LOG_SUFFIX}")
+    if old_log.exists():
+        return old_log
+    return path.with_name(f"{path.name}{LOG_SUFFIX}")
 
 
 def _uses_in(path: Path) -> dict[str, Read]:
-    """Return every use in a log by its id; the last line of an id counts."""
+    """Return every read or change in a log by its id; the last line of an id counts."""
     lines = reads.LogLines()
     for part in log_parts(path):
         lines.read(part)
     uses = {}
-    for memory_id, at, session, kind, read_id in lines.rows:
-        if read_id:
-            uses[read_id] = Read(memory_id, at, read_id, "", session, kind or READ)
+    for row in lines.rows:
+        if row.id:
+            uses[row.id] = Read(
+                memory_id=row.memory_id,
+                at=row.at,
+                id=row.id,
+                tool="",
+                session=row.session,
+                kind=READ if row.kind is None else row.kind,
+            )
     return uses
 
 
@@ -336,13 +351,13 @@ def _entry(read: Read) -> dict[str, str]:
     return entry
 
 
-def _counts(reasons: Iterable[str]) -> dict[str, int]:
-    """Return the number of each word, the most frequent first."""
-    return dict(Counter(reasons).most_common())
+def _counts(names: Iterable[str]) -> dict[str, int]:
+    """Return the number of occurrences of each name, the most frequent first."""
+    return dict(Counter(names).most_common())
 
 
 def _log_in_words(store: str | None, log: Path) -> tuple[str, str]:
-    """Return two sentences: on the memories with reads, and on lines with an unknown memory.
+    """Return a sentence on the memories with reads, and one on lines with an unknown memory.
 
     Both are empty if the store cannot be loaded or the log has no reads.
     """

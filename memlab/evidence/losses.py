@@ -5,7 +5,7 @@ Searches match texts by BM25 (Robertson and Zaragoza 2009).
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -35,7 +35,7 @@ from memlab.frame.labelling import LoadOptions
 from memlab.frame.loading import frame_of, load
 from memlab.items import CHARS_PER_TOKEN
 from memlab.sources.archived import open_archived
-from memlab.sources.base import Source, read_consistent
+from memlab.sources.base import Source, has_kept_copies, read_consistent
 from memlab.sources.capabilities import Loss, RecordedSearch, is_index_lost
 from memlab.sources.opening import SourceLike, settings_of
 from memlab.sources.readers import Reader
@@ -140,10 +140,9 @@ class _Matcher:
             self._damping = _SATURATION * (1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * relative_lengths)
 
     def better_than_the_rest(self, query: str, count: int) -> list[int]:
-        """Return the numbers of the texts, among the first `count`, that match a search best.
+        """Return the texts among the first `count` that match a search better than all others.
 
-        Such a text matches better than every text after the first `count`, and contains enough of
-        the words.
+        They must contain enough of the words. Each is returned by its number.
         """
         total = len(self._damping)
         scores = np.zeros(total)
@@ -173,7 +172,7 @@ def _words_in(text: str) -> list[str]:
 EMPTIED: Final = "emptied"
 UNLISTED: Final = "unlisted"
 SEEN_AT: Final = "seen_at"
-PERHAPS: Final = "perhaps"
+SIMILAR_FILE: Final = "perhaps"
 """Column with the added file of the same commit that resembles the deleted one, or empty."""
 READS: Final = "reads"
 SEARCHES: Final = "searches"
@@ -192,7 +191,7 @@ _COLUMNS: Final = (
     EMPTIED,
     UNLISTED,
     c.COMMIT,
-    PERHAPS,
+    SIMILAR_FILE,
     *_COUNTS,
     ASKED,
     LAST_ASKED,
@@ -201,7 +200,7 @@ _LOSS_COLUMNS: Final = {
     **dict.fromkeys((c.DELETED_AT, c.WRITTEN_AT, SEEN_AT), c.TIME),
     **dict.fromkeys((EMPTIED, UNLISTED), "bool"),
     c.COMMIT: "str",
-    PERHAPS: "str",
+    SIMILAR_FILE: "str",
 }
 _MAX_LISTED: Final = 20
 """Number of losses that a page lists."""
@@ -220,13 +219,13 @@ class Losses(DisplayMixin):
     frame : DataFrame
         The frame of :func:`lost`.
     kept : mapping of str to Loss
-        By id, the records that git or the archive keeps.
+        The losses by id, with the records that git or the archive keeps.
     known_by : tuple of str
         The evidence of losses in words, such as "git"; empty if losses cannot be known.
     own, own_asked : int
         Number of memories that memlab deleted or retired, and how many were asked for since.
     unknown : str
-        Which part of the history git lacks; empty for none.
+        Note on the part of the history that git lacks; empty for none.
     is_copied : bool
         Whether memlab can copy stores of this kind into the archive.
     moved : mapping of str to Loss
@@ -251,7 +250,7 @@ class Losses(DisplayMixin):
     @property
     def title(self) -> str:
         """Number of lost memories in words, or that losses cannot be known."""
-        if not (self.known_by or len(self.frame)):
+        if not self.known_by and self.frame.empty:
             return "it is not known what other programs deleted or emptied"
         deleted = len(self.frame) - self.unlisted
         heading = f"{counted(deleted)} that other programs deleted or emptied"
@@ -302,8 +301,8 @@ class Losses(DisplayMixin):
         if self.moved:
             facts.append(("moved", self._moved_in_words()))
         title = f"{self.title}: {self.store}"
-        is_perhaps_renamed = self.frame[PERHAPS] != ""
-        frames = (self.frame[~is_perhaps_renamed], self.frame[is_perhaps_renamed])
+        may_be_renamed = self.frame[SIMILAR_FILE] != ""
+        frames = (self.frame[~may_be_renamed], self.frame[may_be_renamed])
         tables = [_table(frame) for frame in frames if len(frame)]
         memlab_deletions = f"{counted(self.own)} that memlab deleted or retired"
         footer = Table("", (), [], f"{memlab_deletions}, {self.own_asked:,} asked for since")
@@ -319,7 +318,7 @@ class Losses(DisplayMixin):
 
 
 def lost(source: SourceLike | StoreHistory, *, log: Log = None) -> pd.DataFrame:
-    """Return the memories that another program deleted or emptied, those asked for since first.
+    """Return the memories that another program deleted or emptied, the most requested ones first.
 
     Losses are known from git if the store is a folder that git tracks, and from the archive if
     copies of the store are kept (``keep_copies = true`` in ``memlab.toml``, or
@@ -384,13 +383,12 @@ def losses_of(
     """
     opened = open_archived(source)
     moment = moment_or_now(now, call="memlab.lost")
-    if opened.is_missing() and keeps_losses(opened):
+    if opened.is_missing() and has_kept_copies(opened):
         opened.read_missing_as_empty()
     recorded = _recorded_losses(opened, moment)
-    kept = recorded.losses
     moved = recorded.moved
-    frame = _frame_of(opened, kept)
-    if not (len(frame) or with_own):
+    frame = _frame_of(opened, recorded.losses)
+    if frame.empty and not with_own:
         return Losses(
             store=opened.name,
             frame=_with_requests(frame, []),
@@ -403,51 +401,36 @@ def losses_of(
     searches = [] if search_log is None else list(search_log.searches())
     present = load(opened, with_body=bool(searches), on_bad_row="keep")
     _, deletions = load_deleted(opened, with_body=bool(searches))
-    missing = frame[~(frame[EMPTIED] | frame[UNLISTED])]
+    missing = frame[~frame[EMPTIED] & ~frame[UNLISTED]]
     if len(missing):
         deletions = [*deletions, DeletedMemories(missing[c.DELETED_AT], missing, BY_OTHERS)]
     past = past_of(present, deletions)
     in_store = past[past[c.DELETED_AT].isna()]
-    known_names = {*in_store[c.MEMORY_ID], *frame[c.MEMORY_ID], *moved}
-    deleted = past[~past[c.MEMORY_ID].isin(known_names)]
+    names_elsewhere = {*in_store[c.MEMORY_ID], *frame[c.MEMORY_ID], *moved}
+    deleted = past[~past[c.MEMORY_ID].isin(names_elsewhere)]
     by_memlab = pd.concat([deleted, in_store[retired_rows(in_store)]])
     lost_at = _times_of_loss(frame, by_memlab)
 
-    references = find_references(past, reads, now=moment)
-    loss_times = references[c.TARGET_ID].map(lost_at).astype(c.TIME)
-    later = references[references[c.AT] > loss_times]
-    requests = []
-    for name, at, kind in zip(later[c.TARGET_ID], later[c.AT], later[c.KIND], strict=True):
-        counted_as = READS if kind == "log" else c.REFERENCES
-        requests.append(_Request(str(name), at, counted_as))
+    requests = _requests_by_reference(find_references(past, reads, now=moment), lost_at)
     if searches:
-        # A search after which the memory was read on the same day is the same request.
-        read_on = {
-            (request.memory_id, request.at.date())
-            for request in requests
-            if request.counted_as == READS
-        }
         present_others = in_store[~in_store[c.MEMORY_ID].isin(frame[c.MEMORY_ID])]
         all_lost = pd.concat([frame, deleted])
-        requests += [
-            _Request(search.memory_id, search.at, SEARCHES)
-            for search in searches_for_lost(searches, present_others, all_lost, lost_at)
-            if (search.memory_id, search.at.date()) not in read_on
-        ]
-    requested_names = {request.memory_id for request in requests}
+        matching_searches = searches_for_lost(searches, present_others, all_lost, lost_at)
+        requests += _requests_by_search(matching_searches, requests)
     ranked = _with_requests(frame, requests)
-    kept = {name: kept[name] for name in ranked[c.MEMORY_ID]}
+
     is_lost_or_moved = past[c.MEMORY_ID].isin({*frame[c.MEMORY_ID], *moved})
     is_deleted = past[c.DELETED_AT].notna() & ~is_lost_or_moved
     # The id of a deleted memory may belong to another memory now; the deleted one counts, too.
-    names = {*by_memlab[c.MEMORY_ID], *past.loc[is_deleted, c.MEMORY_ID]}
+    own_names = {*by_memlab[c.MEMORY_ID], *past.loc[is_deleted, c.MEMORY_ID]}
+    requested_names = {request.memory_id for request in requests}
     return Losses(
         store=opened.name,
         frame=ranked,
-        kept=kept,
+        kept={name: recorded.losses[name] for name in ranked[c.MEMORY_ID]},
         known_by=recorded.known_by,
-        own=len(names),
-        own_asked=len(names & requested_names),
+        own=len(own_names),
+        own_asked=len(own_names & requested_names),
         unknown=opened.external_history.note(),
         is_copied=opened.is_copied,
         moved=moved,
@@ -460,6 +443,35 @@ class _Request(NamedTuple):
     memory_id: str
     at: Any
     counted_as: str
+
+
+def _requests_by_reference(references: pd.DataFrame, lost_at: Mapping[str, Any]) -> list[_Request]:
+    """Return the references to memories that arose after the memory was lost, as requests."""
+    loss_times = references[c.TARGET_ID].map(lost_at).astype(c.TIME)
+    later = references[references[c.AT] > loss_times]
+    requests = []
+    for name, at, kind in zip(later[c.TARGET_ID], later[c.AT], later[c.KIND], strict=True):
+        counted_as = READS if kind == "log" else c.REFERENCES
+        requests.append(_Request(str(name), at, counted_as))
+    return requests
+
+
+def _requests_by_search(
+    searches: Iterable[_LostMemorySearch], by_reference: Sequence[_Request]
+) -> list[_Request]:
+    """Return searches as requests.
+
+    A search is left out if the memory was read on the same day: both are one request.
+    """
+    reads_by_day = set()
+    for request in by_reference:
+        if request.counted_as == READS:
+            reads_by_day.add((request.memory_id, request.at.date()))
+    return [
+        _Request(search.memory_id, search.at, SEARCHES)
+        for search in searches
+        if (search.memory_id, search.at.date()) not in reads_by_day
+    ]
 
 
 class _RecordedLosses(NamedTuple):
@@ -511,17 +523,12 @@ def contents_of(source: Source, reader: Reader) -> Iterator[Content]:
         )
 
 
-def keeps_losses(source: Source) -> bool:
-    """Return whether copies of a store are kept, from which losses are found and restored."""
-    return source.is_copied and content_copies.keeps_copies(source.archive)
-
-
 def _recorded_losses(source: Source, now: datetime) -> _RecordedLosses:
     """Return the losses that git or copies of the store show."""
     losses: dict[str, Loss] = {}
     known_by: tuple[str, ...] = ()
     moved: dict[str, Loss] = {}
-    if keeps_losses(source):
+    if has_kept_copies(source):
         # The archive may have copies of files that are no memories by the current rules.
         last_copy_at, losses = _losses_by_copies(source.for_restore(), now)
         if last_copy_at:
@@ -534,16 +541,19 @@ def _recorded_losses(source: Source, now: datetime) -> _RecordedLosses:
             if loss.moved_to:
                 moved[name] = loss
                 continue
-            # The loss in git replaces one from copies, which has `seen`, because git knows the
+            # The loss in git replaces one from copies, which has `seen_at`, because git knows the
             # exact time. If git has several losses of a name, the latest counts.
             recorded = losses.get(name)
-            is_newer = recorded is not None and (recorded.at or now) < (loss.at or now)
-            if recorded is None or recorded.seen or is_newer:
-                losses[name] = loss
+            if recorded is not None and recorded.seen_at is None:
+                is_later = (recorded.lost_at or now) < (loss.lost_at or now)
+                if not is_later:
+                    continue
+            losses[name] = loss
         # A copy that was made before a rename has the former name. That memory is not lost.
         for former in history.former_names():
-            loss_by_copies = losses.get(former.name)
-            if loss_by_copies is not None and loss_by_copies.seen and former.is_free:
+            recorded = losses.get(former.name)
+            is_from_copies = recorded is not None and recorded.seen_at is not None
+            if is_from_copies and former.is_free:
                 del losses[former.name]
     losses = {name: loss for name, loss in losses.items() if name not in moved}
     return _RecordedLosses(losses=losses, known_by=known_by, moved=moved)
@@ -562,8 +572,8 @@ def _losses_by_copies(source: Source, now: datetime) -> tuple[datetime | None, d
         """
         contents = {}
         for memory in contents_of(source, reader):
-            needs_record = memory.is_unlisted
-            contents[memory.memory_id] = memory if needs_record else memory._replace(record=b"")
+            content = memory if memory.is_unlisted else memory._replace(record=b"")
+            contents[memory.memory_id] = content
         return contents
 
     present = read_consistent(source, read_store)
@@ -579,20 +589,24 @@ def _losses_by_copies(source: Source, now: datetime) -> tuple[datetime | None, d
         renamed_digests = {present[name].digest for name in present.keys() - newest.keys()}
         losses = _lines_lost(source, archive, present, newest)
         for name, copy in newest.items():
-            is_emptied = name in present and present[name].is_empty and not copy.is_empty
-            is_deleted = name not in present and copy.digest not in renamed_digests
-            if not (is_deleted or is_emptied):
+            is_emptied = False
+            is_deleted = False
+            if name in present:
+                is_emptied = present[name].is_empty and not copy.is_empty
+            else:
+                is_deleted = copy.digest not in renamed_digests
+            if not is_deleted and not is_emptied:
                 continue
             copied = content_copies.copied_record(archive, copy)
             if copied is None:
                 continue
             key, record = copied
             losses[name] = Loss(
-                key,
-                record,
-                at=copy.missed_at or now,
-                since=copy.seen_at,
-                seen=copy.seen_at,
+                key=key,
+                record=record,
+                lost_at=copy.missed_at or now,
+                written_at=copy.seen_at,
+                seen_at=copy.seen_at,
                 is_emptied=is_emptied,
             )
         return last_copy_at, losses
@@ -612,7 +626,8 @@ def _lines_lost(
         return losses
     for name, memory in present.items():
         copy = newest.get(name)
-        if not memory.is_unlisted or memory.is_empty or copy is None:
+        may_have_lost_lines = memory.is_unlisted and not memory.is_empty
+        if copy is None or not may_have_lost_lines:
             continue
         copied = content_copies.copied_record(archive, copy)
         if copied is None:
@@ -621,39 +636,40 @@ def _lines_lost(
         record = source.index.relisted(memory.record, older_record)
         if record is not None:
             losses[name] = Loss(
-                memory.key,
-                record,
-                at=copy.seen_at,
-                since=copy.seen_at,
-                seen=copy.seen_at,
+                key=memory.key,
+                record=record,
+                lost_at=copy.seen_at,
+                written_at=copy.seen_at,
+                seen_at=copy.seen_at,
                 is_unlisted=True,
             )
     listed_count = sum(not memory.is_unlisted for memory in present.values())
-    # A few lines that are gone were removed by a person.
-    return losses if is_index_lost(len(losses), listed_count) else {}
+    # If the index was edited line by line, a person removed these lines.
+    if not is_index_lost(len(losses), listed_count):
+        return {}
+    return losses
 
 
 def _frame_of(source: Source, losses_by_id: Mapping[str, Loss]) -> pd.DataFrame:
-    """Return the kept records that memlab did not delete as a frame with texts."""
+    """Return the losses as a frame with texts; leave out memories that memlab deleted."""
     records = ((loss.key, loss.record) for loss in losses_by_id.values())
     rows = source.rows_of(records, with_body=True)
     options = LoadOptions(with_body=True, on_bad_row="keep")
-    frame = interpretable_rows(
-        frame_of(rows, name=source.name, protected=source.protected, **options)
-    )
-    # The tokens of such a memory are those of its index line. A lost memory has none, so that
-    # those of its text count.
+    all_rows = frame_of(rows, name=source.name, protected=source.protected, **options)
+    frame = interpretable_rows(all_rows)
+    # In a store with an index, the tokens of a memory are those of its index line. A lost memory
+    # has no line, so the tokens of its text count; the division rounds up.
     text_tokens = -(-frame[c.CHARS] // CHARS_PER_TOKEN)
     frame[c.TOKENS] = frame[c.TOKENS].where(frame[c.TOKENS] > 0, text_tokens)
     losses = [losses_by_id[name] for name in frame[c.MEMORY_ID]]
     columns = {
-        c.DELETED_AT: [loss.at for loss in losses],
-        c.WRITTEN_AT: [loss.since for loss in losses],
-        SEEN_AT: [loss.seen for loss in losses],
+        c.DELETED_AT: [loss.lost_at for loss in losses],
+        c.WRITTEN_AT: [loss.written_at for loss in losses],
+        SEEN_AT: [loss.seen_at for loss in losses],
         EMPTIED: [loss.is_emptied for loss in losses],
         UNLISTED: [loss.is_unlisted for loss in losses],
         c.COMMIT: [loss.commit for loss in losses],
-        PERHAPS: [loss.perhaps for loss in losses],
+        SIMILAR_FILE: [loss.similar_file for loss in losses],
     }
     details = pd.DataFrame(columns, dtype=object).astype(_LOSS_COLUMNS)
     frame = pd.concat([frame, details], axis=1)
@@ -664,10 +680,10 @@ def _frame_of(source: Source, losses_by_id: Mapping[str, Loss]) -> pd.DataFrame:
 
 def _with_requests(frame: pd.DataFrame, requests: list[_Request]) -> pd.DataFrame:
     """Return the losses with the numbers of requests for each, the most requested first."""
-    rows = pd.DataFrame(requests, columns=[c.MEMORY_ID, c.AT, c.KIND])
-    for kind in _COUNTS:
-        counts = rows[rows[c.KIND] == kind][c.MEMORY_ID].value_counts()
-        frame[kind] = frame[c.MEMORY_ID].map(counts).fillna(0).astype("int64")
+    rows = pd.DataFrame(requests, columns=[c.MEMORY_ID, c.AT, "counted_as"])
+    for column in _COUNTS:
+        counts = rows[rows["counted_as"] == column][c.MEMORY_ID].value_counts()
+        frame[column] = frame[c.MEMORY_ID].map(counts).fillna(0).astype("int64")
     frame[ASKED] = frame[list(_COUNTS)].sum(axis=1)
     last_request = rows.groupby(c.MEMORY_ID)[c.AT].max()
     frame[LAST_ASKED] = frame[c.MEMORY_ID].map(last_request).astype(c.TIME)
@@ -678,32 +694,33 @@ def _with_requests(frame: pd.DataFrame, requests: list[_Request]) -> pd.DataFram
 
 def _table(frame: pd.DataFrame) -> Table:
     """Return the table of losses that is printed."""
+    emptied_suffix = np.where(frame[EMPTIED], " (emptied)", "")
+    unlisted_suffix = np.where(frame[UNLISTED], " (index line)", "")
+    times = zip(frame[SEEN_AT], frame[c.DELETED_AT], strict=True)
     columns = {
-        "asked": frame[ASKED],
-        "last asked": frame[LAST_ASKED].dt.strftime("%Y-%m-%d").fillna(""),
-        "deleted": frame[[SEEN_AT, c.DELETED_AT]].apply(lambda row: _deletion_time(*row), axis=1),
-        "commit": frame[c.COMMIT].str[:8],
-        "tokens": frame[c.TOKENS],
-        "id": frame[c.MEMORY_ID]
-        + np.where(frame[EMPTIED], " (emptied)", "")
-        + np.where(frame[UNLISTED], " (index line)", ""),
-        "perhaps renamed to": frame[PERHAPS],
+        "asked": frame[ASKED].tolist(),
+        "last asked": frame[LAST_ASKED].dt.strftime("%Y-%m-%d").fillna("").tolist(),
+        "deleted": [_deletion_time(seen_at, deleted_at) for seen_at, deleted_at in times],
+        "commit": frame[c.COMMIT].str[:8].tolist(),
+        "tokens": frame[c.TOKENS].tolist(),
+        "id": (frame[c.MEMORY_ID] + emptied_suffix + unlisted_suffix).tolist(),
+        "perhaps renamed to": frame[SIMILAR_FILE].tolist(),
     }
-    if not frame[PERHAPS].any():
+    if not frame[SIMILAR_FILE].any():
         del columns["perhaps renamed to"]
     if not frame[c.COMMIT].any():
         del columns["commit"]
-    rows = list(zip(*(column.tolist() for column in columns.values()), strict=True))
+    rows = list(zip(*columns.values(), strict=True))
     return Table("", tuple(columns), rows).first(_MAX_LISTED, ", all in --json")
 
 
-def _deletion_time(seen: Any, at: Any) -> str:
+def _deletion_time(seen_at: Any, deleted_at: Any) -> str:
     """Return the time of a deletion; from copies, the earliest and the latest possible time."""
-    if pd.isna(seen):
-        return f"{at:%Y-%m-%d %H:%M}"
-    if seen.date() == at.date():
-        is_same_minute = f"{seen:%H:%M}" == f"{at:%H:%M}"
-        if is_same_minute:
-            return f"{at:%Y-%m-%d %H:%M}"
-        return f"{seen:%Y-%m-%d %H:%M} to {at:%H:%M}"
-    return f"{seen:%Y-%m-%d} to {at:%Y-%m-%d}"
+    if pd.isna(seen_at):
+        return f"{deleted_at:%Y-%m-%d %H:%M}"
+    if seen_at.date() != deleted_at.date():
+        return f"{seen_at:%Y-%m-%d} to {deleted_at:%Y-%m-%d}"
+    is_same_minute = f"{seen_at:%H:%M}" == f"{deleted_at:%H:%M}"
+    if is_same_minute:
+        return f"{deleted_at:%Y-%m-%d %H:%M}"
+    return f"{seen_at:%Y-%m-%d %H:%M} to {deleted_at:%H:%M}"

@@ -27,7 +27,7 @@ FORMS: Final = {
     "backticks": "names in backticks",
     "word": "bare words",
 }
-"""Forms of a mention, the plainest first, each with its plural in words."""
+"""Forms of a mention, the most explicit first, each with its plural in words."""
 
 MARKS: Final = {
     "forward": "of a memory that was not written yet",
@@ -83,10 +83,11 @@ _HUB_MENTIONS: Final = 10
 def find_mentions(memories: HistoryLike) -> pd.DataFrame:
     """Return the mentions of other memories in the texts of memories.
 
-    These are mentions: links, wiki links, file names with ``.md``, and ids in backticks that have a
-    digit and a separator. A bare word is a mention if it is such an id, is neither a date nor a
-    number, and occurs in fewer than 5 % of the texts, or in one text only. Only whole words count:
-    ``ep-12`` does not mention ``ep-1``. Mentions are shown, and no cap is sized by them.
+    A text mentions a memory by a link, a wiki link, a file name with ``.md``, or an id in backticks
+    that has a digit and a separator. A bare word is a mention if it is such an id, is neither a
+    date nor a number, and occurs in fewer than 5 % of the texts, or in one text only. Only whole
+    words count: ``ep-12`` does not mention ``ep-1``. Mentions are shown, and no cap is sized by
+    them.
 
     Parameters
     ----------
@@ -148,7 +149,7 @@ def mentions_of(history: pd.DataFrame, source: Source | None) -> pd.DataFrame:
         first_mentions = _first_mentions(versions.get(mentioning, ()), targets, names)
         for target, form in targets.items():
             is_earlier = row_of[mentioning] < row_of[target]
-            # A text that is written before its target cannot name it, unless a file is edited.
+            # A text that was written before its target cannot name it. Only a file may be edited.
             if is_earlier and not is_folder:
                 continue
             at = written[mentioning]
@@ -169,14 +170,14 @@ def mentions_of(history: pd.DataFrame, source: Source | None) -> pd.DataFrame:
                 "hub": len(targets) >= _HUB_MENTIONS,
                 "mutual": mentioning in forms_by_text.get(target, ()),
             }
-            marks = [mark for mark, applies in applies_by_mark.items() if applies]
+            strongest_mark = next((mark for mark in MARKS if applies_by_mark[mark]), "")
             mention = _Mention(
                 by_id=mentioning,
                 target_id=target,
                 form=form,
                 at=at,
                 dated=dated,
-                mark=marks[0] if marks else "",
+                mark=strongest_mark,
             )
             rows.append(mention)
     frame = pd.DataFrame(rows, columns=list(_COLUMNS), dtype=object)
@@ -191,8 +192,8 @@ def _forms_by_text(
 ) -> dict[str, dict[str, str]]:
     """Return the memories that each text names, by id of the text and of the named memory.
 
-    The value is the plainest form in which the text names the memory. A bare word that occurs in
-    many texts is left out.
+    The value is the most explicit form in which the text names the memory. A bare word that occurs
+    in many texts is left out.
     """
     mentions = []
     for mentioning, text in zip(ids, texts, strict=True):
@@ -206,7 +207,7 @@ def _forms_by_text(
     for mentioning, target, form in mentions:
         is_common_word = form == "word" and text_count_of[target] >= common_count
         if not is_common_word:
-            # The plainest form comes first.
+            # The most explicit form comes first.
             forms_by_text[mentioning].setdefault(target, form)
     return forms_by_text
 
@@ -260,15 +261,16 @@ class _Names:
 
     def _add(self, name: str, memory_id: str) -> None:
         """Add another name of a memory that is a file."""
-        table = self._full if name.endswith(_SUFFIX) else self._short
-        is_shared = name in table and table[name] != memory_id
-        table[name] = None if is_shared else memory_id
+        memory_by_name = self._full if name.endswith(_SUFFIX) else self._short
+        is_shared = name in memory_by_name and memory_by_name[name] != memory_id
+        memory_by_name[name] = None if is_shared else memory_id
 
     def in_text(self, text: str) -> Iterator[tuple[str, str]]:
-        """Yield each memory that a text names and the form of the name, the plainest first."""
+        """Yield each memory that a text names and the form, the most explicit form first."""
         for match in _LINK.finditer(text):
             if not _SCHEME.match(match[1]):
-                yield from self._memories_named(unquote(match[1].split("#")[0]), "link")
+                path, _, _ = match[1].partition("#")
+                yield from self._memories_named(unquote(path), "link")
         for match in _WIKI.finditer(text):
             yield from self._memories_named(match[1].strip(), "wiki link")
         for match in _FILE.finditer(text):
@@ -279,7 +281,8 @@ class _Names:
                 yield from self._memories_named(name, "backticks")
         for match in _TOKEN.finditer(text):
             name = match[0]
-            if _looks_like_id(name) and not _NUMBER.fullmatch(name) and name in self._short:
+            is_number = _NUMBER.fullmatch(name) is not None
+            if name in self._short and _looks_like_id(name) and not is_number:
                 yield from self._memories_named(name, "word")
 
     def _memories_named(self, name: str, form: str) -> Iterator[tuple[str, str]]:
@@ -287,8 +290,8 @@ class _Names:
         path = name.removeprefix("./")
         while path.startswith("../"):
             path = path.removeprefix("../")
-        for names_of_files in (self._full, self._short):
-            memory = names_of_files.get(path)
+        for memory_by_name in (self._full, self._short):
+            memory = memory_by_name.get(path)
             if memory is not None:
                 yield memory, form
                 return
@@ -301,7 +304,9 @@ class _Names:
 
 def _looks_like_id(name: str) -> bool:
     """Return whether a name has a digit and a separator, which few words have."""
-    return any(char.isdigit() for char in name) and any(char in "-_." for char in name)
+    has_digit = any(char.isdigit() for char in name)
+    has_separator = any(char in "-_." for char in name)
+    return has_digit and has_separator
 
 
 def _first_mentions(

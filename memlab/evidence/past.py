@@ -143,13 +143,27 @@ def source_of(memories: HistoryLike) -> Source | None:
     """Return the store of a name or of a history; None for a frame."""
     if isinstance(memories, LoadedHistory):
         return memories.source
-    return open_source(memories) if names_a_store(memories) else None
+    if names_a_store(memories):
+        return open_source(memories)
+    return None
 
 
 def resolve_history(
     memories: HistoryLike, *, call: str, with_body: bool = False, log: pd.DataFrame | None = None
 ) -> pd.DataFrame:
-    """Return a frame unchanged, or the history of a named store, on behalf of a public call."""
+    """Return the history of a store as a frame; return a frame unchanged.
+
+    Parameters
+    ----------
+    memories : DataFrame, path, URL, SqliteMemoryStore, Source or LoadedHistory
+        The store, its history or a frame.
+    call : str
+        Name of the public function, for messages.
+    with_body : bool
+        Whether to load texts.
+    log : DataFrame, optional
+        An access log, see :func:`load_past`.
+    """
     if isinstance(memories, LoadedHistory):
         history = memories.with_body() if with_body else memories
         return history.past
@@ -182,13 +196,13 @@ def load_deleted(
     options["on_bad_row"] = "keep"
     needs_bodies = bool(options.get("with_body")) or options.get("count_tokens") is not None
 
-    def read(batches: Iterable[Rows], name: str) -> pd.DataFrame:
+    def frame_of_batches(batches: Iterable[Rows], name: str) -> pd.DataFrame:
         return frame_of(batches, name=name, protected=source.protected, **options)
 
     batches = list(source.external_history.iter_deleted(with_body=needs_bodies))
     missing = pd.DataFrame()
     if batches:  # most stores have none, and building an empty frame of memories is slow
-        missing = interpretable_rows(read(batches, source.name))
+        missing = interpretable_rows(frame_of_batches(batches, source.name))
     for name in (c.DELETED_AT, c.WRITTEN_AT):
         if name in missing:
             missing[name] = pd.to_datetime(missing[name], utc=True).astype(c.TIME)
@@ -201,7 +215,7 @@ def load_deleted(
         if c.WRITTEN_AT in missing:
             deleted_by_others = exclude_archived(missing, archive)
             keys_of_others = set(deleted_by_others[c.KEY])
-        # The entry of each record; it is filled while the records are read, in their order.
+        # The entry of each record, in the order of the records. Reading the records fills it.
         entries = list[Entry]()
 
         def records() -> Iterator[tuple[Key, bytes]]:
@@ -211,7 +225,8 @@ def load_deleted(
 
         # One frame for all entries: a runtime may delete one memory at a time, and a frame for
         # each of them would take minutes.
-        frame = read(source.rows_of(records(), with_body=needs_bodies), str(archive.path))
+        rows = source.rows_of(records(), with_body=needs_bodies)
+        frame = frame_of_batches(rows, str(archive.path))
         moments = [entry.finished_at or entry.archived_at for entry in entries]
         frame[c.DELETED_AT] = pd.Series(moments, frame.index, c.TIME)
         frame[DELETION] = np.array([entry.number for entry in entries], np.int64)
@@ -325,8 +340,8 @@ def with_deletions(
     history[c.POSITION] = _increasing(history[c.POSITION].to_numpy(np.int64))
     history.attrs = dict(present.attrs)
     dtypes = {name: dtype for name, dtype in present.dtypes.items() if name in history}
-    if c.KEY in dtypes and history[c.KEY].isna().any():  # erased memories have no key
-        del dtypes[c.KEY]
+    if c.KEY in dtypes and history[c.KEY].isna().any():
+        del dtypes[c.KEY]  # erased memories have no key, and a type of integers has no null
     return history.astype(dtypes)
 
 
@@ -354,8 +369,10 @@ def rows_in_reach(past: pd.DataFrame) -> pd.DataFrame:
         load_bearing = past[c.LOAD_BEARING] | is_reached
         prunable = past[c.PRUNABLE] & ~is_reached
         past = past.assign(**{c.LOAD_BEARING: load_bearing, c.PRUNABLE: prunable})
-    unlisted = rows_in_state(past, c.UNLISTED)
-    return past[~unlisted].reset_index(drop=True) if unlisted.any() else past
+    is_unlisted = rows_in_state(past, c.UNLISTED)
+    if is_unlisted.any():
+        return past[~is_unlisted].reset_index(drop=True)
+    return past
 
 
 def in_reach(past: pd.DataFrame, references: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -367,20 +384,22 @@ def in_reach(past: pd.DataFrame, references: pd.DataFrame) -> tuple[pd.DataFrame
 
 
 def refers_to_unlisted(past: pd.DataFrame, references: pd.DataFrame) -> "pd.Series[bool]":
-    """Return whether each reference is to a memory that no index names."""
-    unlisted = past.loc[rows_in_state(past, c.UNLISTED), c.POSITION]
-    return references[c.TARGET_POSITION].isin(unlisted)
+    """Return a flag for each reference: true if it is to a memory that no index names."""
+    unlisted_positions = past.loc[rows_in_state(past, c.UNLISTED), c.POSITION]
+    return references[c.TARGET_POSITION].isin(unlisted_positions)
 
 
 def present_rows(past: pd.DataFrame) -> pd.DataFrame:
     """Return the memories of a history that are still in the store."""
-    return past[past[c.DELETED_AT].isna()] if c.DELETED_AT in past else past
+    if c.DELETED_AT not in past:
+        return past
+    return past[past[c.DELETED_AT].isna()]
 
 
 def _with_names(
     present: pd.DataFrame, deletions: Sequence[DeletedMemories], log: pd.DataFrame | None
 ) -> Sequence[DeletedMemories]:
-    """Return deletions whose erased memories have their names back, as far as they are known.
+    """Return deletions in which the names of erased memories replace their hashes, if known.
 
     The facts of an erased memory hold hashes of names. A name is known if the log, a present
     memory or an archived one contains it. Other hashes get the prefix `_UNKNOWN_NAME`.
@@ -389,11 +408,12 @@ def _with_names(
     if not hash_keys:
         return deletions
     hash_key = hash_keys[0]  # an archive has one
-    known_names: set[str] = set() if log is None else set(log[c.MEMORY_ID].dropna())
-    known_names |= _names_in(present)
+    known_names = _names_in(present)
+    if log is not None:
+        known_names.update(log[c.MEMORY_ID].dropna())
     for deletion in deletions:
         if deletion.hash_key is None:
-            known_names |= _names_in(deletion.memories)
+            known_names.update(_names_in(deletion.memories))
     name_by_hash = {hashed(name, hash_key): name for name in known_names}
 
     def name_of(name_hash: str) -> str:
@@ -445,14 +465,11 @@ def _in_order_of_writing(history: pd.DataFrame) -> Ints:
         return by_position
     first_reused = int(np.argmax(is_reused))
     from_first_reused = ordered.iloc[first_reused:]
-    created = (
-        from_first_reused[c.CREATED_AT].ffill().bfill().to_numpy("datetime64[us]").astype(np.int64)
-    )
+    creation_times = from_first_reused[c.CREATED_AT].ffill().bfill().to_numpy("datetime64[us]")
+    microseconds = pd.Series(creation_times.astype(np.int64))
     # A row was written after the earlier rows with its position, whatever its creation time says.
-    latest_time = (
-        pd.Series(created).groupby(from_first_reused[c.POSITION].to_numpy()).cummax().to_numpy()
-    )
-    by_time = np.argsort(latest_time, kind="stable")
+    latest_time = microseconds.groupby(from_first_reused[c.POSITION].to_numpy()).cummax()
+    by_time = np.argsort(latest_time.to_numpy(), kind="stable")
     return np.concatenate([by_position[:first_reused], by_position[first_reused:][by_time]])
 
 
@@ -462,6 +479,8 @@ _UNKNOWN_NAME: Final = "dropped:"
 _NAME_COLUMNS: Final = (c.MEMORY_ID, c.SOURCE_TASK_REF, c.SUPERSEDED_BY)
 _LIST_COLUMNS: Final = (c.SUPERSEDES, c.EVIDENCE_REFS)
 _PLAIN_COLUMNS: Final = (c.POSITION, c.KIND, c.CHARS, c.TOKENS, c.LOAD_BEARING)
+_FACT_COLUMNS: Final = (*_PLAIN_COLUMNS, c.CREATED_AT, *_NAME_COLUMNS, *_LIST_COLUMNS)
+"""Columns that are kept of an erased memory."""
 
 
 def facts_of(frame: pd.DataFrame, key: bytes) -> list[str]:
@@ -470,25 +489,21 @@ def facts_of(frame: pd.DataFrame, key: bytes) -> list[str]:
     Names that references use are hashed with the key. Titles, texts, tags, authors and signals
     are left out.
     """
-    facts = frame[[*_PLAIN_COLUMNS, c.CREATED_AT, *_NAME_COLUMNS, *_LIST_COLUMNS]].astype(
-        {c.KIND: "str"}
-    )
+    facts = frame[list(_FACT_COLUMNS)].astype({c.KIND: "str"})
     facts[c.CREATED_AT] = facts[c.CREATED_AT].map(pd.Timestamp.isoformat, na_action="ignore")
     facts = _renamed(facts, partial(hashed, key=key))
-    # If no memory has a time, the column still has the type of times. `date_format` is for that.
+    # A column without any time keeps its type, for which `date_format` is needed.
     lines = facts.to_json(orient="records", lines=True, date_format="iso")
     return lines.split()  # no value contains a space
 
 
 def frame_of_facts(facts: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> pd.DataFrame:
     """Return facts as a frame of memories without texts, whose names are hashes."""
-    frame = pd.DataFrame(
-        facts, columns=[*_PLAIN_COLUMNS, c.CREATED_AT, *_NAME_COLUMNS, *_LIST_COLUMNS]
-    )
+    frame = pd.DataFrame(facts, columns=list(_FACT_COLUMNS))
     for name in _LIST_COLUMNS:
         frame[name] = [tuple(names) for names in frame[name]]
     frame[c.CREATED_AT] = pd.to_datetime(frame[c.CREATED_AT], format="ISO8601", utc=True)
-    frame[c.TITLE] = frame[c.BODY] = frame[c.AUTHORED_BY] = ""
+    frame[[c.TITLE, c.BODY, c.AUTHORED_BY]] = ""
     frame[c.CONFIDENCE] = np.nan
     frame[c.TAGS] = [()] * len(frame)
     frame[c.ACTIVE] = frame[c.SUPERSEDED_BY].isna()
@@ -526,17 +541,20 @@ class Gaps(NamedTuple):
 
 
 def gaps_of(past: pd.DataFrame) -> Gaps:
-    """Return which memories were deleted without an archive, from the unused positions."""
+    """Find the memories that were deleted without an archive, by the unused positions."""
     free = _free_positions(past)
     if not len(free):
         return Gaps()
     possibly_capped = free[_may_be_capped(past, free)]
     cap = None
     if len(possibly_capped):
-        is_later = past[c.POSITION].to_numpy(np.int64) > possibly_capped[-1]
-        prunable = ~past[c.LOAD_BEARING].to_numpy(bool)
-        cap = int((is_later & prunable).sum() + (free > possibly_capped[-1]).sum())
-    return Gaps(len(free), int(free[-1]), cap)
+        # The cap kept every newer prunable memory, whether it was deleted later or not.
+        newest_capped = possibly_capped[-1]
+        is_newer = past[c.POSITION].to_numpy(np.int64) > newest_capped
+        is_prunable = ~past[c.LOAD_BEARING].to_numpy(bool)
+        newer_free_count = (free > newest_capped).sum()
+        cap = int((is_newer & is_prunable).sum() + newer_free_count)
+    return Gaps(memories=len(free), newest=int(free[-1]), cap=cap)
 
 
 def fill_missing_rows(past: pd.DataFrame) -> pd.DataFrame:
@@ -548,7 +566,7 @@ def fill_missing_rows(past: pd.DataFrame) -> pd.DataFrame:
         return past
     filled = pd.concat([past, _rows_at(past, free)], ignore_index=True)
     filled = filled.sort_values(c.POSITION, kind="stable", ignore_index=True)
-    filled[_GAP] = filled[_GAP].eq(other=True)  # it is missing, not False, in the rows of `past`
+    filled[_GAP] = filled[_GAP].eq(other=True)  # a missing value, in the rows of `past`, is False
     filled[c.CREATED_AT] = filled[c.CREATED_AT].where(~filled[_GAP]).ffill().bfill()
     filled.attrs = dict(past.attrs)
     return filled.astype(dict(past.dtypes))
@@ -570,8 +588,9 @@ def _free_positions(past: pd.DataFrame) -> Ints:
     positions = positions[positions > 0]
     if not len(positions) or c.KEY in past:
         return np.empty(0, np.int64)
-    missing = int(positions[-1]) - len(positions)
-    if not 0 < missing < _MAX_GAP_RATIO * len(positions):
+    free_count = int(positions[-1]) - len(positions)
+    is_consecutive = free_count < _MAX_GAP_RATIO * len(positions)
+    if free_count == 0 or not is_consecutive:
         return np.empty(0, np.int64)
     return np.setdiff1d(np.arange(1, positions[-1] + 1), positions, assume_unique=True)
 
@@ -592,7 +611,7 @@ def _may_be_capped(past: pd.DataFrame, free: Ints) -> Flags:
     is_deleted = (deleted_at != 0) & ~past[c.LOAD_BEARING].to_numpy(bool)
     # A present memory is deleted after all others, if ever. Memories that no cap deletes do not
     # count: their times lie outside of all others.
-    latest = np.where(is_present, _AFTER_ALL, np.where(is_deleted, deleted_at, _BEFORE_ALL))
+    latest = np.select([is_present, is_deleted], [_AFTER_ALL, deleted_at], _BEFORE_ALL)
     earliest = np.where(is_deleted, deleted_at, _AFTER_ALL)
     latest_among_older = np.concatenate([[_BEFORE_ALL], np.maximum.accumulate(latest[order])])
     earliest_from_newest = np.minimum.accumulate(earliest[order][::-1])
@@ -617,6 +636,6 @@ def _rows_at(past: pd.DataFrame, free: Ints) -> pd.DataFrame:
     }
     frame = frame_of_facts(columns)
     frame[[c.GRADUATED, c.TRUSTED, c.LOADED_AT_START, c.ACTIVE, c.PRUNABLE]] = False
-    frame[c.DELETED_AT] = pd.Timestamp(0, tz="UTC")  # some time, which is not known
+    frame[c.DELETED_AT] = pd.Timestamp(0, tz="UTC")  # the time is not known, any will do
     frame[_GAP] = True
     return frame[[name for name in (*past, _GAP) if name in frame]]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,9 +24,15 @@ from memlab.files import ordinary_file
 from memlab.frame.loading import expect_log
 from memlab.settings import Settings
 from memlab.sources.base import Source
-from memlab.sources.capabilities import MOST_READ, TODAY, FormerName, IndexOrderings, require
+from memlab.sources.capabilities import (
+    CURRENT_ORDER,
+    MOST_READ,
+    FormerName,
+    IndexOrderings,
+    require,
+)
 from memlab.sources.opening import SourceLike, is_searched, open_source
-from memlab.sources.reads import APART, MAINTENANCE, WRITE, parsed, text
+from memlab.sources.reads import EXCLUDED_KINDS, MAINTENANCE, WRITE, parsed, text
 from memlab.text import (
     DisplayMixin,
     Table,
@@ -45,8 +51,14 @@ _LINE_RULE: Final = (
     "a log has a memory_id and an at, such as 2026-06-30T18:00:00+00:00, on every line"
 )
 _ID: Final = "id"
-_FIELDS: Final = (c.MEMORY_ID, c.AT, c.SESSION, c.KIND, _ID)
-_DTYPES: Final = dict.fromkeys(_FIELDS, "str") | {c.AT: c.TIME}
+_DTYPES: Final = {
+    c.MEMORY_ID: "str",
+    c.AT: c.TIME,
+    c.SESSION: "str",
+    c.KIND: "str",
+    _ID: "str",
+}
+"""Columns of the fields of :class:`LogRow`, in their order, with their types."""
 _MAX_LINE_BYTES: Final = 2**24
 """Longest line of a log, in bytes."""
 _MAX_NAMES: Final = 3
@@ -75,8 +87,8 @@ def read_access_log(path: str | PathLike[str], *, maintenance: bool = False) -> 
     path : Path or str
         The file, in UTF-8.
     maintenance : bool
-        Include the reads that ``memlab harvest`` keeps apart as maintenance: reads that ended in an
-        edit of the memory.
+        Include the reads that ``memlab harvest`` excludes as maintenance: reads that were followed
+        by an edit of the memory.
 
     Returns
     -------
@@ -109,11 +121,13 @@ def _reads_of(files: Iterable[Path], *, maintenance: bool = False) -> pd.DataFra
         # A file without a single read is an error, which names its first fault.
         rows_before = len(log.rows)
         log.first_fault = None
-        parts = [] if _is_csv(file) else log_parts(file)  # a CSV file is never rotated
-        for part in parts or [file]:
+        parts = [file]
+        if not _is_csv(file):  # a CSV file is never rotated
+            parts = log_parts(file) or [file]  # a missing file is an error
+        for part in parts:
             log.read(part, required=part == file)
         if maintenance:
-            for part in log_parts(apart_of(file)):
+            for part in log_parts(excluded_log_of(file)):
                 log.read(part)
         if log.first_fault and len(log.rows) == rows_before:
             raise MemlabError(f"{log.first_fault}; {_LINE_RULE}")
@@ -132,7 +146,7 @@ def reads_in(
     source: Source | None = None,
     moment: datetime | None = None,
 ) -> tuple[pd.DataFrame | None, Path | None]:
-    """Return the reads of the given log, else of the logs in the settings; and the log's file.
+    """Return the reads of a log, by default of the logs in the settings, and the log's file.
 
     Reads of a memory of `source` under a former name get its present name, or the name that it had
     at a `moment`.
@@ -142,8 +156,8 @@ def reads_in(
     expect_log(log, call=call)
     if log is not None:
         return _with_names_at(log, source, moment), None
-    first_file = next(iter(settings.log), None)
-    return remembered_reads(settings, source, moment), first_file
+    first_file = settings.log[0] if settings.log else None
+    return reads_by_settings(settings, source, moment), first_file
 
 
 def follow_names(log: pd.DataFrame, store: SourceLike) -> pd.DataFrame:
@@ -186,34 +200,36 @@ def _with_names_at(
     log: pd.DataFrame, source: Source | None, moment: datetime | None = None
 ) -> pd.DataFrame:
     """Return a log with the names that a source's memories have now, or had at a moment."""
-    formers = () if source is None else source.external_history.former_names()
+    former_names = () if source is None else source.external_history.former_names()
     if moment is not None:
-        formers = [former for former in formers if former.until <= moment]
-    if not formers:
+        former_names = [former for former in former_names if former.until <= moment]
+    if not former_names:
         return log
     by_name: dict[str, list[FormerName]] = {}
-    for former in sorted(formers, key=lambda former: former.until):
+    for former in sorted(former_names, key=lambda former: former.until):
         by_name.setdefault(former.name, []).append(former)
-    renamed = log[c.MEMORY_ID].isin(by_name.keys()) & log[c.AT].notna()
-    if not renamed.any():
+    has_former_name = log[c.MEMORY_ID].isin(by_name.keys()) & log[c.AT].notna()
+    if not has_former_name.any():
         return log
-    rows = zip(log.loc[renamed, c.MEMORY_ID], log.loc[renamed, c.AT], strict=True)
-    names = [_present_name(name, at, by_name[name]) for name, at in rows]
-    followed = log.copy()
-    followed.loc[renamed, c.MEMORY_ID] = names
-    return followed
+    names = log.loc[has_former_name, c.MEMORY_ID]
+    times = log.loc[has_former_name, c.AT]
+    renamed = log.copy()
+    renamed.loc[has_former_name, c.MEMORY_ID] = [
+        _present_name(name, at, by_name[name]) for name, at in zip(names, times, strict=True)
+    ]
+    return renamed
 
 
-def _present_name(name: str, at: datetime, formers: Sequence[FormerName]) -> str:
+def _present_name(name: str, at: datetime, owners: Sequence[FormerName]) -> str:
     """Return the present id of the memory that had a name at a moment.
 
-    `formers` are the memories that had the name, in the order in which they gave it up.
+    `owners` are the memories that had the name, in the order in which they gave it up.
     """
-    for former in formers:
-        if at < former.until:
-            return former.memory_id
+    for owner in owners:
+        if at < owner.until:
+            return owner.memory_id
     # A later read of a name that no memory has now is a read of the last memory that had it.
-    last_owner = formers[-1]
+    last_owner = owners[-1]
     return last_owner.memory_id if last_owner.is_free else name
 
 
@@ -223,13 +239,13 @@ def log_option(
     """Return the command-line arguments for a log; none without one, or if the settings name it."""
     if reads is None or file in settings.log:
         return ()
-    return ("--log", str(file or "LOG"))
+    return ("--log", "LOG" if file is None else str(file))
 
 
-def remembered_reads(
+def reads_by_settings(
     settings: Settings, source: Source | None = None, moment: datetime | None = None
 ) -> pd.DataFrame | None:
-    """Return the reads of every access log in a store's settings; None without one.
+    """Return the reads of all access logs in a store's settings; None without one.
 
     Reads of a memory of `source` under a former name get its present name, or the name that it had
     at a `moment`.
@@ -242,8 +258,8 @@ def remembered_reads(
         raise settings.error("log", f"{error}; or take the log out of the settings") from error
 
 
-def apart_of(log: Path) -> Path:
-    """Return the path of the file for reads of a harvest into `log` that are not references."""
+def excluded_log_of(log: Path) -> Path:
+    """Return the path of the file beside a log for harvested reads that do not count."""
     return log.with_name(f"{log.name}.apart")
 
 
@@ -279,10 +295,9 @@ def describe_log(log: pd.DataFrame, past: pd.DataFrame | None = None) -> list[st
     if len(log):
         counts = log[c.MEMORY_ID].value_counts()
         most_reads = counts.iloc[0]
-        is_polled = (
-            len(counts) > 1 and most_reads > len(log) / 2 and most_reads >= _MIN_POLLED_READS
-        )
-        if is_polled:
+        has_others = len(counts) > 1
+        is_dominant = most_reads > len(log) / 2 and most_reads >= _MIN_POLLED_READS
+        if has_others and is_dominant:
             messages.append(
                 f"the log: {most_reads:,} of {len(log):,} reads are of one memory, "
                 f"{counts.index[0]}; is something polling it?"
@@ -295,22 +310,44 @@ def describe_unknown(log: pd.DataFrame, past: pd.DataFrame) -> str:
 
     The text is empty if there is no such line.
     """
-    unknown = log.loc[~log[c.MEMORY_ID].isin(past[c.MEMORY_ID]), c.MEMORY_ID].value_counts()
-    if unknown.empty:
+    is_unknown = ~log[c.MEMORY_ID].isin(past[c.MEMORY_ID])
+    counts_by_name = log.loc[is_unknown, c.MEMORY_ID].value_counts()
+    if counts_by_name.empty:
         return ""
-    names = ", ".join(map(str, unknown.index[:_MAX_NAMES]))
-    unlisted = len(unknown) - _MAX_NAMES
-    more = f" and {unlisted:,} more" if unlisted > 0 else ""
-    verb = verb_for(int(unknown.sum()), "name")
-    lines = f"{unknown.sum():,} of {counted(len(log), 'lines')} {verb} no memory of this store"
+    names = ", ".join(map(str, counts_by_name.index[:_MAX_NAMES]))
+    hidden_count = len(counts_by_name) - _MAX_NAMES
+    more = f" and {hidden_count:,} more" if hidden_count > 0 else ""
+    count = int(is_unknown.sum())
+    verb = verb_for(count, "name")
+    lines = f"{count:,} of {counted(len(log), 'lines')} {verb} no memory of this store"
     return f"{lines}: {names}{more}"
+
+
+class LogRow(NamedTuple):
+    """The fields of a line of a log; None for a missing field.
+
+    Attributes
+    ----------
+    memory_id : str
+        The id of the memory.
+    at : datetime
+        The time of the read.
+    session, kind, id : str or None
+        The session, the kind of read or change, and the id of the read.
+    """
+
+    memory_id: str
+    at: datetime
+    session: str | None
+    kind: str | None
+    id: str | None
 
 
 class LogLines:
     """Collects the lines of a log's parts, and counts those that are not reads by reason."""
 
     def __init__(self) -> None:
-        self.rows: list[tuple[Any, ...]] = []
+        self.rows: list[LogRow] = []
         self.passed_over: Counter[str] = Counter()
         self.without_zone = 0
         self.first_fault: str | None = None
@@ -326,9 +363,9 @@ class LogLines:
 
     def frame(self, *, maintenance: bool) -> pd.DataFrame:
         """Return the reads in the order of their lines, the last of each id."""
-        lines = pd.DataFrame(self.rows, columns=_FIELDS).astype(_DTYPES)
+        lines = pd.DataFrame(self.rows, columns=list(_DTYPES)).astype(_DTYPES)
         is_replaced = lines[_ID].notna() & lines[_ID].duplicated(keep="last")
-        kinds_left_out = {WRITE, *APART}
+        kinds_left_out = {WRITE, *EXCLUDED_KINDS}
         if maintenance:
             kinds_left_out.discard(MAINTENANCE)
         is_read = ~is_replaced & ~lines[c.KIND].isin(kinds_left_out)
@@ -347,7 +384,8 @@ class LogLines:
             except ValueError as error:
                 fault, reason = error.args
                 self.passed_over[reason] += 1
-                self.first_fault = self.first_fault or f"{path}, line {number}: {fault}"
+                if self.first_fault is None:
+                    self.first_fault = f"{path}, line {number}: {fault}"
 
     def _read_csv(self, path: Path) -> None:
         """Read CSV. A row that is not a read is an error."""
@@ -366,8 +404,8 @@ class LogLines:
             fault, _ = error.args
             raise MemlabError(f"{path}, line {rows.line_num}: {fault}; {_LINE_RULE}") from error
 
-    def _row(self, fields: Any) -> tuple[Any, ...]:
-        """Return the fields of a line in the order of `_FIELDS`.
+    def _row(self, fields: Any) -> LogRow:
+        """Return the fields of a line.
 
         Raises
         ------
@@ -388,10 +426,19 @@ class LogLines:
             raise ValueError(f"at {error}", "no time") from error
         if not has_zone:
             self.without_zone += 1
-        session = text(fields.get(c.SESSION)) or None
-        kind = text(fields.get(c.KIND)) or None
-        read_id = text(fields.get(_ID)) or None
-        return text(memory_id), moment, session, kind, read_id
+        return LogRow(
+            memory_id=text(memory_id),
+            at=moment,
+            session=_text_or_none(fields.get(c.SESSION)),
+            kind=_text_or_none(fields.get(c.KIND)),
+            id=_text_or_none(fields.get(_ID)),
+        )
+
+
+def _text_or_none(value: object) -> str | None:
+    """Return a value if it is a text that is not empty, else None."""
+    value_text = text(value)
+    return value_text or None
 
 
 def _lines_of(path: Path) -> Iterator[bytes]:
@@ -412,8 +459,10 @@ def _is_csv(path: Path) -> bool:
             beginning = file.read(2**16)
     except (OSError, ValueError):
         return False  # reading it later raises the error
+    if not beginning:
+        return False
     lines = beginning.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    return bool(beginning) and not any(line.lstrip().startswith(b"{") for line in lines)
+    return not any(line.lstrip().startswith(b"{") for line in lines)
 
 
 def _decoded(line: bytes) -> str:
@@ -436,11 +485,11 @@ CHANCES: Final = {
     "too new": "written after the last read in the log",
     "not loaded": "not loaded at start, and never read",
 }
-"""The words after a number of memories, for each category of a memory's chance to be read."""
+"""Categories of a memory's chance to be read, each with its words after a number of memories."""
 
 
 def reading_chances(frame: HistoryLike, log: pd.DataFrame) -> pd.Series:
-    """Return whether each memory was read, and if not, whether it could have been.
+    """Classify each memory: it was read, it could have been read, or it could not.
 
     Parameters
     ----------
@@ -467,23 +516,22 @@ def reading_chances(frame: HistoryLike, log: pd.DataFrame) -> pd.Series:
     True
     """
     if not isinstance(frame, pd.DataFrame):
-        frame = present_rows(
-            resolve_history(frame, call="memlab.evidence.reading_chances", log=log)
-        )
+        history = resolve_history(frame, call="memlab.evidence.reading_chances", log=log)
+        frame = present_rows(history)
     is_read = frame[c.MEMORY_ID].isin(log[c.MEMORY_ID]).to_numpy()
     # If the log is empty, the start is missing, so that the comparison is false for every memory.
-    existed_then = frame[c.CREATED_AT] <= _last_session_start(log)
-    is_too_new = ~existed_then.to_numpy()
+    existed_at_last_session = frame[c.CREATED_AT] <= _last_session_start(log)
+    is_too_new = ~existed_at_last_session.to_numpy()
     is_not_loaded = np.zeros(len(frame), bool)
     is_searched_store = is_searched(str(frame.attrs.get(c.SOURCE, "")))
-    if not is_searched_store and c.LOADED_AT_START in frame and frame[c.LOADED_AT_START].any():
+    some_are_loaded = c.LOADED_AT_START in frame and frame[c.LOADED_AT_START].any()
+    if some_are_loaded and not is_searched_store:
         is_not_loaded = ~frame[c.LOADED_AT_START].to_numpy(bool)
     chance = np.select(
         [is_read, is_too_new, is_not_loaded], ["read", "too new", "not loaded"], "unread"
     )
-    return pd.Series(
-        pd.Categorical(chance, categories=list(CHANCES)), index=frame.index, name=CHANCE
-    )
+    categories = pd.Categorical(chance, categories=list(CHANCES))
+    return pd.Series(categories, index=frame.index, name=CHANCE)
 
 
 NO_READ_OF_STORE: Final = "not one line names a memory of this store; is it another store's log?"
@@ -491,7 +539,8 @@ NO_READ_OF_STORE: Final = "not one line names a memory of this store; is it anot
 
 def reads_of_store(log: pd.DataFrame, past: pd.DataFrame, now: datetime) -> pd.DataFrame:
     """Return the reads of memories in a store's history, up to `now`."""
-    return log[log[c.MEMORY_ID].isin(past[c.MEMORY_ID]) & (log[c.AT] <= now)]
+    is_of_store = log[c.MEMORY_ID].isin(past[c.MEMORY_ID])
+    return log[is_of_store & (log[c.AT] <= now)]
 
 
 def is_other_stores_log(log: pd.DataFrame, past: pd.DataFrame) -> bool:
@@ -529,7 +578,7 @@ def _last_session_start(log: pd.DataFrame) -> Any:
     return pd.concat([without_session, session_starts]).max()
 
 
-HOW_JUDGED: Final = (
+_CUT_RULE: Final = (
     "each read is judged by the files that were there then, and by the reads before it; as many "
     "lines fit as fit today"
 )
@@ -539,8 +588,8 @@ HOW_JUDGED: Final = (
 class CutLosses(DisplayMixin):
     """Reads that miss their line because the index is cut, under several orders of its entries.
 
-    A read is served by an order if the line of its memory was loaded. Each read is judged by the
-    files that existed at its time, with as many lines loaded as fit today.
+    An order serves a read if it loads the line of the memory. For each read, the index has the
+    files that existed at its time, and a start loads as many lines as fit today.
 
     Attributes
     ----------
@@ -551,9 +600,9 @@ class CutLosses(DisplayMixin):
     named : int
         Files that the index names.
     loaded : mapping of str to int
-        Order of the entries -> number of reads that it serves.
+        Number of reads that each order serves, by the name of the order.
     files : mapping of str to int
-        Order of the entries -> number of files that its loaded lines name today.
+        Number of files that the loaded lines of each order name today, by the name of the order.
 
     Examples
     --------
@@ -573,12 +622,12 @@ class CutLosses(DisplayMixin):
     @property
     def lost(self) -> int:
         """Number of reads whose line was cut, in today's order of the entries."""
-        return self.reads - self.unnamed - self.loaded[TODAY]
+        return self.reads - self.unnamed - self.loaded[CURRENT_ORDER]
 
     @property
     def below(self) -> int:
         """Number of files whose line is cut today."""
-        return self.named - self.files[TODAY]
+        return self.named - self.files[CURRENT_ORDER]
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per order: loaded files, served reads, and their share of all reads."""
@@ -586,7 +635,7 @@ class CutLosses(DisplayMixin):
         columns = {
             "files": list(self.files.values()),
             "reads": served,
-            "share": [count / self.reads if self.reads else 0.0 for count in served],
+            "share": [count / max(self.reads, 1) for count in served],
         }
         return pd.DataFrame(columns, index=pd.Index(self.loaded, name="order of the entries"))
 
@@ -594,11 +643,13 @@ class CutLosses(DisplayMixin):
         """Return the printed table: one row per order; without reads, today's files alone."""
         header = ("order of the entries", "files loaded", "reads with their line loaded", "share")
         if not self.reads:
-            todays_row = (TODAY, self.files[TODAY])
+            todays_row = (CURRENT_ORDER, self.files[CURRENT_ORDER])
             return Table("", header[:2], [todays_row])
-        shares = self.to_frame().itertuples(name=None)
-        rows = [(*counts, percent(share)) for *counts, share in shares]
-        return Table("", header, rows, HOW_JUDGED)
+        rows = [
+            (order, files, served, percent(share))
+            for order, files, served, share in self.to_frame().itertuples(name=None)
+        ]
+        return Table("", header, rows, _CUT_RULE)
 
     def sheet(self) -> TextPage:
         """Return the page that is printed."""
@@ -615,7 +666,7 @@ class CutLosses(DisplayMixin):
 
 
 def reads_missed_by_index_cut(source: SourceLike, log: pd.DataFrame | None = None) -> CutLosses:
-    """Return the number of reads that found their line loaded, under several orders of the index.
+    """Count the reads that found their line loaded, under several orders of the index.
 
     The orders are today's, newest first, oldest first and most read first, under the same limits.
 
@@ -649,27 +700,29 @@ def reads_missed_by_index_cut(source: SourceLike, log: pd.DataFrame | None = Non
     expect_log(log, call="memlab.evidence.reads_missed_by_index_cut")
     index = require(open_source(source), "index").orderings(Counter(log[c.MEMORY_ID]))
     is_of_file = log[c.MEMORY_ID].isin(index.written.keys())
-    of_files = log.loc[is_of_file].sort_values(c.AT, kind="stable")
-    names = of_files[c.MEMORY_ID].tolist()
-    reads = list(zip(of_files[c.AT].dt.to_pydatetime(), names, strict=True))
-    named = frozenset(index.lines[TODAY])
+    reads_of_files = log.loc[is_of_file].sort_values(c.AT, kind="stable")
+    names = reads_of_files[c.MEMORY_ID].tolist()
+    times = reads_of_files[c.AT].dt.to_pydatetime()
+    reads = list(zip(times, names, strict=True))
+    named = frozenset(index.lines[CURRENT_ORDER])
     return CutLosses(
         reads=len(reads),
         unnamed=sum(name not in named for name in names),
         named=len(named),
         loaded={order: _served(index, order, reads) for order in index.lines},
-        files=index.fits,
+        files=index.loaded_counts,
     )
 
 
 def _served(index: IndexOrderings, order: str, reads: Sequence[tuple[datetime, str]]) -> int:
-    """Return the number of reads that found their line loaded in an order of the index.
+    """Count the reads that found their line loaded in an order of the index.
 
     `reads` are in order of time. A line counts as present from the time its file was written, or
     from its first read if that is earlier. In the order `MOST_READ`, lines are ranked by the reads
     so far, and lines with equal counts by today's order.
     """
-    lines = index.lines[TODAY if order == MOST_READ else order]
+    initial_order = CURRENT_ORDER if order == MOST_READ else order
+    lines = index.lines[initial_order]
     # A line's rank is (minus the reads so far, its number in the index); the lowest comes first.
     rank = {name: (0, number) for number, name in enumerate(lines)}
     first_read = {name: at for at, name in reversed(reads)}  # the earliest read is set last
@@ -686,11 +739,11 @@ def _served(index: IndexOrderings, order: str, reads: Sequence[tuple[datetime, s
         if name not in rank:
             continue
         lines_above = bisect_left(present, rank[name])
-        if lines_above < index.fits[order]:
+        if lines_above < index.loaded_counts[order]:
             served += 1
         if order == MOST_READ:
             del present[lines_above]
-            negative_reads, number = rank[name]
-            rank[name] = (negative_reads - 1, number)
+            minus_reads, number = rank[name]
+            rank[name] = (minus_reads - 1, number)
             insort(present, rank[name])
     return served

@@ -24,16 +24,16 @@ from memlab.frame.fields import Flags, Ints, Objects, Times
 from memlab.frame.loading import expect_log, expect_references
 from memlab.sources.opening import open_source, settings_of
 
-FOUND: Final = {
+KIND_DESCRIPTIONS: Final = {
     "evidence": ("named as evidence", "a later memory says that it built on an earlier one"),
     "supersedes": ("replaced", "a later memory says which earlier one it replaces"),
     "superseded": ("marked as replaced", "an earlier memory says which later one replaced it"),
     "task": ("task taken up again", "a task was taken up again after another one"),
     "log": ("read", "the access log says that the agent read it"),
 }
-"""Kind of reference -> its short name, and a sentence that explains it."""
+"""Short name of each kind of reference, and a sentence that explains it."""
 
-REFERENCE_KINDS: Final = tuple(FOUND)
+REFERENCE_KINDS: Final = tuple(KIND_DESCRIPTIONS)
 """Kinds of references. A reference that is found twice counts under the first of its kinds."""
 
 COUNTED: Final = "counted"
@@ -49,7 +49,7 @@ REASONS: Final = {
     "repeated": "read again in the same session",
     "unlisted": "of a memory that no index names",
 }
-"""Reason why a mention is not a reference -> its words, which follow a number."""
+"""Reasons why a mention is not a reference, each with its words after a number."""
 
 _NOWHERE: Final = -1
 """The row number of a name that no row has."""
@@ -65,7 +65,8 @@ class _Mentions:
     """
 
     def __init__(self) -> None:
-        self._kept = [np.empty((3, 0), np.int64)]
+        self._references = [np.empty((3, 0), np.int64)]
+        """Arrays with three rows: the row of the mention, that of its target, and the kind."""
         self.left_out = Counter[tuple[str, str]]()
 
     def add(self, kind: str, at: Ints, target: Ints) -> None:
@@ -74,7 +75,8 @@ class _Mentions:
         self.leave_out(kind, "self", target == at)
         self.leave_out(kind, "forward", target > at)
         mentions = np.stack([at, target, np.full(len(at), REFERENCE_KINDS.index(kind))])
-        self._kept.append(mentions[:, (target != _NOWHERE) & (target < at)])
+        is_reference = (target != _NOWHERE) & (target < at)
+        self._references.append(mentions[:, is_reference])
 
     def leave_out(self, kind: str, reason: str, rows: Flags) -> None:
         """Count the flagged mentions as left out for a reason."""
@@ -82,7 +84,7 @@ class _Mentions:
 
     def without_duplicates(self) -> tuple[Ints, Ints, Ints]:
         """Return each (at, target) once, with its first kind, sorted by `at`."""
-        mentions = np.concatenate(self._kept, axis=1)
+        mentions = np.concatenate(self._references, axis=1)
         by_at_target_and_kind = np.lexsort(mentions[::-1])  # the last key is the primary one
         at, target, kind = mentions[:, by_at_target_and_kind]
         is_repeated = np.zeros(len(at), bool)
@@ -151,7 +153,8 @@ def find_references(
     >>> bool((references["target_position"] < references["at_position"]).all())
     True
     """
-    return references_and_counts(frame, log, only_log=only_log, now=now)[0]
+    references, _ = references_and_counts(frame, log, only_log=only_log, now=now)
+    return references
 
 
 def count_references(
@@ -182,7 +185,8 @@ def count_references(
     >>> int(counts["counted"].sum()) == len(memlab.find_references(memlab.store_path("looked_up")))
     True
     """
-    return references_and_counts(frame, log, only_log=only_log, now=now)[1]
+    _, counts = references_and_counts(frame, log, only_log=only_log, now=now)
+    return counts
 
 
 def references_and_counts(
@@ -197,12 +201,14 @@ def references_and_counts(
     if isinstance(frame, LoadedHistory) and log is None:
         log = frame.log
     if names_a_store(frame):
-        frame = source = open_source(frame)
-        if log is None:
-            now = now or now_utc()
+        source = open_source(frame)
+        frame = source
+        if log is None and now is None:
+            now = now_utc()
         settings = settings_of(source)
         log, _ = reads_in(log, settings, call="memlab.find_references", source=source)
-    frame = fill_missing_rows(resolve_history(frame, call="memlab.find_references", log=log))
+    history = resolve_history(frame, call="memlab.find_references", log=log)
+    frame = fill_missing_rows(history)
     mentions = _Mentions()
     if not only_log:
         _add_named(mentions, frame)
@@ -245,7 +251,8 @@ def _add_named(mentions: _Mentions, frame: pd.DataFrame) -> None:
     target[by_task] = _newest_before(frame[c.SOURCE_TASK_REF], names[by_task], at[by_task])
     mentions.add("evidence", at, _gap_if_unknown(gap, target, names, at))
     at, names = _unrolled(frame[c.SUPERSEDES])
-    mentions.add("supersedes", at, _gap_if_unknown(gap, row_named(ids, names, at), names, at))
+    target = row_named(ids, names, at)
+    mentions.add("supersedes", at, _gap_if_unknown(gap, target, names, at))
     superseded, successor = successors(frame, ids)
     is_known = successor != _NOWHERE
     mentions.add("superseded", successor[is_known], superseded[is_known])
@@ -258,7 +265,8 @@ def _gap_if_unknown(gap: Flags, target: Ints, names: Objects, at: Ints) -> Ints:
     gap_rows = np.flatnonzero(gap)
     if len(gap_rows):
         # At most as many different names as there are gaps can be names of deleted memories.
-        may_name_gap = pd.factorize(names[unknown])[0] < len(gap_rows)
+        name_numbers, _ = pd.factorize(names[unknown])
+        may_name_gap = name_numbers < len(gap_rows)
         gaps_before = np.searchsorted(gap_rows, at[unknown])
         newest_gap = gap_rows[np.maximum(gaps_before - 1, 0)]
         target[unknown] = np.where((gaps_before > 0) & may_name_gap, newest_gap, _NOWHERE)
@@ -268,9 +276,8 @@ def _gap_if_unknown(gap: Flags, target: Ints, names: Objects, at: Ints) -> Ints:
 def _add_returns(mentions: _Mentions, frame: pd.DataFrame) -> None:
     """Add mentions between successive items of a task that other tasks' items separate."""
     rows = np.flatnonzero(frame[c.SOURCE_TASK_REF].notna().to_numpy())
-    task = pd.factorize(frame[c.SOURCE_TASK_REF].iloc[rows])[0]
-    place = np.arange(len(rows))
-    order = np.lexsort((place, task))
+    task, _ = pd.factorize(frame[c.SOURCE_TASK_REF].iloc[rows])
+    order = np.argsort(task, kind="stable")  # by task, and by row within a task
     first_of_pair = np.flatnonzero(task[order][1:] == task[order][:-1])
     earlier = order[first_of_pair]
     later = order[first_of_pair + 1]
@@ -282,7 +289,7 @@ def _add_returns(mentions: _Mentions, frame: pd.DataFrame) -> None:
 def _reads(
     mentions: _Mentions, frame: pd.DataFrame, log: pd.DataFrame, now: datetime | None
 ) -> tuple[Ints, Ints, Times]:
-    """Return for each read the row number about to be written, the target's row, and the time."""
+    """Return the row about to be written, the row of the target and the time of each read."""
     distinct = _distinct_reads(mentions, log, now)
     times = distinct[c.AT].to_numpy(_INSTANT)
     creation_times = np.sort(frame[c.CREATED_AT].to_numpy(_INSTANT))
@@ -297,7 +304,8 @@ def _reads(
 
 def _distinct_reads(mentions: _Mentions, log: pd.DataFrame, now: datetime | None) -> pd.DataFrame:
     """Return the reads of a log by time, each reference once, and count the others by reason."""
-    if getattr(log[c.AT].dtype, "tz", None) is None:
+    time_zone = getattr(log[c.AT].dtype, "tz", None)
+    if time_zone is None:
         raise ValueError(f"log[{c.AT!r}] must hold times with a zone, not {log[c.AT].dtype}")
     columns = [name for name in (c.MEMORY_ID, c.AT, c.SESSION) if name in log]
     limit = _LATEST_TIME if now is None else aware(now, call="find_references")
@@ -350,18 +358,24 @@ def successors(frame: pd.DataFrame, ids: "pd.Index[Any] | None" = None) -> tuple
     return rows, row_named(ids, names, end)
 
 
-def _newest_before(carried: pd.Series, names: Objects, at: Ints) -> Ints:
+def _newest_before(name_of_row: pd.Series, names: Objects, at: Ints) -> Ints:
     """Return the newest row before `at` with each name, else a later one, else `_NOWHERE`.
 
-    `carried` has the name of each row, such as its id or task; `at` has a row number for each of
-    `names`.
+    Parameters
+    ----------
+    name_of_row : Series
+        The name of each row, such as its id or task.
+    names : array of object
+        The names to find.
+    at : array of int
+        The row number of each mention of a name.
     """
-    rows = np.flatnonzero(carried.notna().to_numpy())
+    rows = np.flatnonzero(name_of_row.notna().to_numpy())
     # The rows are sorted by name and number, so that one search finds the row for each name. A key
     # joins both in one number: `span` is larger than every row number.
-    codes, distinct_names = pd.factorize(carried.iloc[rows])
+    codes, distinct_names = pd.factorize(name_of_row.iloc[rows])
     codes_of_names = pd.Index(distinct_names).get_indexer(names)
-    span = len(carried) + 1
+    span = len(name_of_row) + 1
     order = np.argsort(codes, kind="stable")
     keys = codes[order] * span + rows[order]
     insertion = np.searchsorted(keys, codes_of_names * span + at)
@@ -399,16 +413,16 @@ class OnRows(NamedTuple):
 
 def references_on_rows(frame: pd.DataFrame, references: pd.DataFrame) -> OnRows:
     """Return the references to a row of the frame that was written before they arose."""
-    expect_references(references, call="memlab.policies.Activation")  # other callers have checked
+    # Of the callers, only this one has not checked its argument.
+    expect_references(references, call="memlab.policies.Activation")
     positions = frame[c.POSITION].to_numpy(dtype=np.int64)
-    target, has_row = _row_numbers(
-        positions, references[c.TARGET_POSITION].to_numpy(dtype=np.int64)
-    )
-    at, _ = _row_numbers(positions, references[c.AT_POSITION].to_numpy(dtype=np.int64))
-    # A target that is not in the frame, or that was written later, does not fit.
+    target_positions = references[c.TARGET_POSITION].to_numpy(dtype=np.int64)
+    at_positions = references[c.AT_POSITION].to_numpy(dtype=np.int64)
+    target, has_row = _row_numbers(positions, target_positions)
+    at, _ = _row_numbers(positions, at_positions)
     place = np.flatnonzero(has_row & (target < at))
     place = place[np.argsort(at[place], kind="stable")]
-    return OnRows(target[place], at[place], place)
+    return OnRows(target=target[place], at=at[place], place=place)
 
 
 def positions_and_next(frame: pd.DataFrame) -> Ints:
@@ -419,11 +433,11 @@ def positions_and_next(frame: pd.DataFrame) -> Ints:
 
 
 def _row_numbers(positions: Ints, searched: Ints) -> tuple[Ints, Flags]:
-    """Return the number of rows before each position, and whether a row has that position."""
+    """Return the number of rows before each searched position, and whether a row has it."""
     row = np.searchsorted(positions, searched)
-    position_of_row = np.append(positions, -1)[row]  # -1 where the row is past the last one
-    has_row = (row < len(positions)) & (position_of_row == searched)
-    return row, has_row
+    is_in_frame = row < len(positions)
+    position_of_row = np.append(positions, -1)[row]  # -1 is for a row past the last one
+    return row, is_in_frame & (position_of_row == searched)
 
 
 def counted_in_words(counts: pd.DataFrame) -> list[tuple[str, str, int]]:
@@ -431,13 +445,13 @@ def counted_in_words(counts: pd.DataFrame) -> list[tuple[str, str, int]]:
     rows = []
     for kind, count in counts[COUNTED].items():
         if int(count):
-            name, explanation = FOUND[str(kind)]
+            name, explanation = KIND_DESCRIPTIONS[str(kind)]
             rows.append((name, explanation, int(count)))
     return rows
 
 
 def not_counted_in_words(counts: pd.DataFrame) -> Iterator[tuple[str, int]]:
-    """Yield each reason why mentions are not references, with their count, the largest first."""
+    """Yield the reasons why mentions are not references and their counts, the largest first."""
     totals = counts.drop(columns=COUNTED).sum().sort_values(ascending=False, kind="stable")
     for reason, count in totals.items():
         if count:

@@ -23,6 +23,7 @@ from memlab.evidence.past import (
     gaps_of,
     names_a_store,
     past_of,
+    present_rows,
     refers_to_unlisted,
     resolve_history,
 )
@@ -41,13 +42,13 @@ from memlab.text import DisplayMixin, TextPage, counted
 class StoreHistory(DisplayMixin, LoadedHistory):
     """A snapshot of a store's rows, and the stages that are derived from it.
 
-    Each stage is computed when it is first needed, once, and speaks of the moment at which the rows
-    were read. If the store changes later, a memory that was deleted since counts as present, one
-    that was written since is left out, and a file that was renamed since keeps its name. Where this
-    cannot be told, the stage raises ChangedWhileReadError: the texts of memories that were written,
-    edited or deleted since, and a memory that was deleted at that moment and has come back. Every
-    function that takes a store or a frame takes a history as well, so that several questions about
-    one store cost one load and speak of one moment.
+    Each stage is computed once, when it is first needed, and shows the store at the moment at which
+    the rows were read. If the store changes later, a memory that was deleted since counts as
+    present, one that was written since is left out, and a file that was renamed since keeps its
+    name. A stage raises ChangedWhileReadError if it cannot be computed for that moment: the texts
+    are not known if memories were written, edited or deleted since, and the past is not known if a
+    deleted memory came back since. Every function that takes a store or a frame takes a history,
+    too; then several calls load the store once and show it at one moment.
 
     ====================  ========================================================
     `rows`                the present memories, as :func:`memlab.load` returns them
@@ -63,7 +64,7 @@ class StoreHistory(DisplayMixin, LoadedHistory):
     Parameters
     ----------
     memories : path, URL, SqliteMemoryStore, Source or DataFrame
-        The store, or what ``memlab.load_past`` returns; see :meth:`from_frame` for some rows of it.
+        The store, or a frame from ``memlab.load_past``; for a part of one see :meth:`from_frame`.
     log : DataFrame, str or Path, optional
         An access log; the default is the logs in ``memlab.toml``.
     with_body : bool
@@ -71,7 +72,7 @@ class StoreHistory(DisplayMixin, LoadedHistory):
     only_log : bool
         Use only references from the log.
     now : datetime, optional
-        The moment that the history speaks of, with a time zone; now by default.
+        The moment after which reads are left out, with a time zone; now by default.
     call : str
         Name of the public function, for messages.
 
@@ -84,7 +85,7 @@ class StoreHistory(DisplayMixin, LoadedHistory):
     settings : Settings
         The settings in its ``memlab.toml``.
     now : datetime
-        The moment that the history speaks of; later reads are left out.
+        The moment after which reads are left out.
 
     Examples
     --------
@@ -112,7 +113,7 @@ class StoreHistory(DisplayMixin, LoadedHistory):
             expect_log(log, call=call)
         self.now = moment_or_now(now, call=call)
         self.only_log = only_log
-        self._given_log = log
+        self._log_argument = log
         self._call = call
         self.settings = NO_SETTINGS
         if isinstance(memories, pd.DataFrame):
@@ -138,14 +139,12 @@ class StoreHistory(DisplayMixin, LoadedHistory):
         now: datetime | None = None,
         call: str = "memlab.StoreHistory.of",
     ) -> "StoreHistory":
-        """Return the history of a store or a frame, or a history that is given already.
-
-        A given history is changed only by the arguments that are given.
+        """Return the history of a store or a frame; return a history with the arguments applied.
 
         Parameters
         ----------
         memories : path, URL, SqliteMemoryStore, Source, DataFrame or StoreHistory
-            The store, or what ``memlab.load_past`` returns.
+            The store, or a frame from ``memlab.load_past``.
         log, with_body, only_log, now, call
             As for the class.
 
@@ -170,14 +169,16 @@ class StoreHistory(DisplayMixin, LoadedHistory):
         log: Log = None,
         now: datetime | None = None,
     ) -> "StoreHistory":
-        """Return the history of a frame; :attr:`lost_by_filter` says what the frame lacks.
+        """Return the history of a frame, which may have some of a store's rows only.
+
+        :attr:`lost_by_filter` describes the rows that the frame lacks.
 
         Parameters
         ----------
         frame : DataFrame
-            What ``memlab.load`` or ``memlab.load_past`` returns, or some of its rows.
+            A frame from ``memlab.load`` or ``memlab.load_past``, or some of its rows.
         source : Source, optional
-            The store that the frame is of, for its settings, and to tell what was filtered out.
+            The store of the frame, for its settings and to find the rows that were filtered out.
         log, now
             As for the class.
 
@@ -211,14 +212,14 @@ class StoreHistory(DisplayMixin, LoadedHistory):
         """Return the page that is printed; nothing is read for it."""
         rows = self._snapshot.loaded
         log = "none"
-        if isinstance(self._given_log, str | PathLike):
-            log = str(self._given_log)
-        elif self._given_log is not None:
-            log = f"a frame of {counted(len(self._given_log), 'reads')}"
+        if isinstance(self._log_argument, str | PathLike):
+            log = str(self._log_argument)
+        elif self._log_argument is not None:
+            log = f"a frame of {counted(len(self._log_argument), 'reads')}"
         elif self.settings.log:
             log = f"{', '.join(map(str, self.settings.log))}, by its memlab.toml"
         facts = [
-            ("memories", "not read yet" if rows is None else f"{counted(len(rows))}"),
+            ("memories", "not read yet" if rows is None else counted(len(rows))),
             ("log", log),
             ("moment", f"{self.now:%Y-%m-%d %H:%M} UTC"),
         ]
@@ -249,7 +250,7 @@ class StoreHistory(DisplayMixin, LoadedHistory):
     @cached_property
     def _reads(self) -> tuple[pd.DataFrame | None, Path | None]:
         return reads_in(
-            self._given_log,
+            self._log_argument,
             self.settings,
             call=self._call,
             source=self.source,
@@ -387,16 +388,16 @@ class StoreHistory(DisplayMixin, LoadedHistory):
             latter is used, too, if the store is more than two levels above the folder, because
             such a name would tell much of the machine.
         """
-        is_file = self.source is not None and bool(self.source.permissions_template)
+        is_file = self.source is not None and not self.source.is_server
         scheme, colon, path = self.name.rpartition(":")
         name = short_name(self.name)
-        holder = Path(path).parent
+        base_folder = Path(path).parent
         if folder is not None and is_file and not self.is_far_from(folder):
             name = f"{scheme}{colon}{relpath(path, folder)}"
-            holder = folder
+            base_folder = folder
         option = self.log_option
         if option and self.log_file is not None and is_file:
-            option = ("--log", relpath(self.log_file, holder))
+            option = ("--log", relpath(self.log_file, base_folder))
         history = copy(self)
         history.name = name
         history.log_option = option
@@ -404,12 +405,13 @@ class StoreHistory(DisplayMixin, LoadedHistory):
 
     def is_far_from(self, folder: Path) -> bool:
         """Return whether the store's file is more than two levels above a folder."""
-        relative = Path(relpath(self.name.rpartition(":")[2], folder))
+        _, _, path = self.name.rpartition(":")
+        relative = Path(relpath(path, folder))
         return relative.parts.count("..") > 2
 
     @property
     def lost_by_filter(self) -> tuple[str, ...]:
-        """Sentences on memories that a given frame lacks; empty for the history of a store."""
+        """Sentences on the memories that a frame lacks; empty for the history of a store."""
         return self._snapshot.lost_by_filter()
 
     def _changed(self, log: Log, *, only_log: bool, now: datetime) -> "StoreHistory":
@@ -418,7 +420,7 @@ class StoreHistory(DisplayMixin, LoadedHistory):
         for stage in ("past", "_reads", "log_option", "_references_and_counts"):
             vars(history).pop(stage, None)
         if log is not None:
-            history._given_log = log
+            history._log_argument = log
         history.only_log = only_log
         history.now = now
         return history
@@ -447,7 +449,9 @@ class _Snapshot:
     @property
     def loaded(self) -> pd.DataFrame | None:
         """The present memories if they are read already; None if not."""
-        return self.rows if self.is_given or "rows" in vars(self) else None
+        if self.is_given or "rows" in vars(self):
+            return self.rows
+        return None
 
     @property
     def is_given(self) -> bool:
@@ -463,14 +467,15 @@ class _Snapshot:
     def moment(self) -> datetime | None:
         """When the rows were read; None if they are not read yet or just now, and for a frame."""
         is_read = self._frame is None and "rows" in vars(self)
-        return self._read_at if is_read and not self._is_current else None
+        if not is_read or self._is_current:
+            return None
+        return self._read_at
 
     @cached_property
     def rows(self) -> pd.DataFrame:
         """The present memories."""
         if self._frame is not None:
-            frame = self._frame
-            return frame[frame[c.DELETED_AT].isna()] if c.DELETED_AT in frame else frame
+            return present_rows(self._frame)
         source = self._store
         self._files = file_states(source)
         rows = load(source, with_body=self._with_body)
@@ -484,8 +489,9 @@ class _Snapshot:
         """
         snapshot = _Snapshot(self._store, with_body=True)
         if "rows" in vars(self):
-            if self._is_changed(snapshot.rows):
-                raise self._changed("and the texts of then are not known")
+            rows = snapshot.rows
+            if self._is_touched() and self._is_changed(rows):
+                raise self._changed_error("and the texts of then are not known")
             snapshot._read_at = self._read_at
         return snapshot
 
@@ -498,9 +504,10 @@ class _Snapshot:
 
     def has_changed(self) -> bool:
         """Return whether the memories have changed since the rows were read."""
-        if self._frame is not None or "rows" not in vars(self):
+        is_read = self._frame is None and "rows" in vars(self)
+        if not is_read or not self._is_touched():
             return False
-        return self._is_changed(None)
+        return self._is_changed(load(self._store))
 
     def past(self, log: pd.DataFrame | None) -> pd.DataFrame:
         """Return present and deleted memories in the order of writing.
@@ -538,14 +545,14 @@ class _Snapshot:
         history = self._store.external_history
         if history is NO_HISTORY or not self._is_touched():
             return
-        known = {*self.rows[c.MEMORY_ID]}
+        known_names = {*self.rows[c.MEMORY_ID]}
         for former in history.former_names():
             if former.until > self._read_at:
-                known.add(former.memory_id)
-        new = [name for name in load(self._store)[c.MEMORY_ID] if name not in known]
-        for name, versions in history.text_versions(new):
+                known_names.add(former.memory_id)
+        new_names = [name for name in load(self._store)[c.MEMORY_ID] if name not in known_names]
+        for name, versions in history.text_versions(new_names):
             if versions and versions[0].at <= self._read_at:
-                raise self._changed(f"and {name} has come back")
+                raise self._changed_error(f"and {name} has come back")
 
     @property
     def _store(self) -> Source:
@@ -557,21 +564,15 @@ class _Snapshot:
         """Return whether the files are not known to be unchanged since the rows were read."""
         return self._files is None or self._files != file_states(self._store)
 
-    def _is_changed(self, reread: pd.DataFrame | None) -> bool:
-        """Return whether the memories have changed, as rows that were read `again` show.
+    def _is_changed(self, rows_now: pd.DataFrame) -> bool:
+        """Return whether the rows differ from those that were read; texts and use may differ."""
+        not_compared = [c.BODY, *c.SIGNAL_DTYPES]
+        before = self.rows.drop(columns=not_compared, errors="ignore")
+        after = rows_now.drop(columns=not_compared, errors="ignore")
+        return not before.equals(after)
 
-        The rows are read now if they are not given. Signals that use changes are not compared.
-        """
-        if not self._is_touched():
-            return False
-        if reread is None:
-            reread = load(self._store)
-        left_out = [c.BODY, *c.SIGNAL_DTYPES]
-        before = self.rows.drop(columns=left_out, errors="ignore")
-        return not before.equals(reread.drop(columns=left_out, errors="ignore"))
-
-    def _changed(self, changed_part: str) -> ChangedWhileReadError:
-        """Return the error for a stage that cannot speak of the moment of the rows."""
+    def _changed_error(self, changed_part: str) -> ChangedWhileReadError:
+        """Return the error for a stage that cannot be computed for the moment of the rows."""
         return ChangedWhileReadError(
             f"{self._store.name} has changed since its memories were read at "
             f"{self._read_at:%H:%M:%S} UTC, {changed_part}: run the command again, or make a new "
@@ -605,7 +606,10 @@ class _Snapshot:
 def with_references(
     memories: HistoryLike, references: pd.DataFrame | None, *, call: str, with_body: bool = False
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the memories of a public call, and the references given or else found for them."""
+    """Return the memories and the references for the arguments of a public function.
+
+    References are found if none are given.
+    """
     expect_references(references, call=call, optional=True)
     if references is not None:
         return resolve_history(memories, call=call, with_body=with_body), references

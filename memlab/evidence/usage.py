@@ -28,8 +28,8 @@ UsageVerdict = Literal["use", "age", "too-few-reads"]
 
 SIZES: Final = (0.1, 0.25, 0.5)
 """Shares of a store at which age and use are compared."""
-BETWEEN: Final = 0.12
-"""Variance of the served share between two stretches of a store beyond sampling noise, in units of
+PERIOD_VARIANCE: Final = 0.12
+"""Variance of the served share between two periods of a store beyond sampling noise, in units of
 the variance of one read. ``bench_activation.py --between`` measures .03 to .07 on public stores.
 The rest is a margin: if only best hits count, 82 % of cuts reached a limit that promises 90 %."""
 MAX_EQUAL_GAIN: Final = 0.05
@@ -61,7 +61,7 @@ _DECIDING_SIZE: Final = 0.25
 """Share of a store at which the verdict compares age and use."""
 
 
-class LookBack(NamedTuple):
+class PredictedReads(NamedTuple):
     """Reads in order of time, each predicted from the beginning of its day.
 
     Attributes
@@ -71,7 +71,7 @@ class LookBack(NamedTuple):
     reach : array of float64, shape (reads, 4)
         Share of the store to load so that the read finds its memory: of memories by age and by
         activation, then of tokens by age and by activation.
-    seen, expected : array of float64, shape (reads, groups)
+    observed, expected : array of float64, shape (reads, groups)
         Membership of the memory in each of `GROUPS` (0 or 1), and the share of all memories in it.
     times : array of int64, shape (memories,)
         Number of days with reads of each memory that was present on a day with reads.
@@ -79,14 +79,14 @@ class LookBack(NamedTuple):
 
     day: Ints
     reach: Floats
-    seen: Floats
+    observed: Floats
     expected: Floats
     times: Ints
 
 
 def score_recency_vs_use(
     created: Floats, removed_on: Ints, tokens: Ints, at: Floats, target: Ints
-) -> LookBack:
+) -> PredictedReads:
     """Score each read by age and by activation, from the state at the beginning of its day.
 
     A memory counts once a day. Reads of memories that were not present when the day began are left
@@ -116,7 +116,7 @@ def score_recency_vs_use(
     target = target[is_present]
     days, start = np.unique(day, return_index=True)
     reach = np.empty((len(day), len(MEASURES) * len(ORDERS)))
-    seen = np.zeros((len(day), len(GROUPS)))
+    observed = np.zeros((len(day), len(GROUPS)))
     expected = np.zeros((len(day), len(GROUPS)))
     times = np.zeros(len(written), np.int64)
     # `start` begins with 0, so that the first part of the split is empty.
@@ -127,9 +127,9 @@ def score_recency_vs_use(
         place_among_present = np.searchsorted(present, targets)
         count = len(present)
         newer_count = count - 1 - place_among_present
-        seen[reads, times_group(times[targets])] = 1
+        observed[reads, times_group(times[targets])] = 1
         quarter = len(QUARTERS) * newer_count // count  # 0 is the newest
-        seen[reads, len(TIMES) + quarter] = 1
+        observed[reads, len(TIMES) + quarter] = 1
         group_sizes = np.bincount(times_group(times[present]), minlength=len(TIMES))
         expected[reads, : len(TIMES)] = group_sizes / count
         quarter_of_place = len(QUARTERS) * np.arange(count) // count
@@ -142,11 +142,13 @@ def score_recency_vs_use(
     next_day_number = np.searchsorted(days, written, side="right")
     first_chance = np.append(days, _NEVER)[next_day_number]
     could_be_read = (first_chance <= removed_on) & (first_chance < _NEVER)
-    return LookBack(day=day, reach=reach, seen=seen, expected=expected, times=times[could_be_read])
+    return PredictedReads(
+        day=day, reach=reach, observed=observed, expected=expected, times=times[could_be_read]
+    )
 
 
 def _reach_of(levels: Floats, tokens: Ints, place: Ints) -> Floats:
-    """Return the share to load so that each read finds its memory, see `LookBack.reach`.
+    """Return the share to load so that each read finds its memory, see `PredictedReads.reach`.
 
     Parameters
     ----------
@@ -179,18 +181,18 @@ def times_group(times: Ints) -> Ints:
     return np.searchsorted(_GROUP_STARTS, times, side="right")
 
 
-def chances_of(reads: LookBack, confidence: float) -> pd.DataFrame:
+def chances_of(reads: PredictedReads, confidence: float) -> pd.DataFrame:
     """Return the chance of each of `GROUPS` to be read next, relative to the mean, with limits.
 
     The limits are Byar's approximation for a Poisson count (Breslow and Day 1987). The count is
     divided by the design effect of reads of one day, which are alike (Kish 1965).
     """
-    observed = reads.seen.sum(axis=0)
+    observed = reads.observed.sum(axis=0)
     expected = reads.expected.sum(axis=0)
     quantile = NormalDist().inv_cdf(confidence)
     with np.errstate(divide="ignore", invalid="ignore"):
         chance = observed / expected
-        deviations = reads.seen - chance * reads.expected
+        deviations = reads.observed - chance * reads.expected
         design_effect = np.fmax(1, _cluster_squares(reads.day, deviations) / observed)
         effective_count = observed / design_effect
         low = _byar_limit(effective_count, -quantile) * design_effect / expected
@@ -221,7 +223,7 @@ class Estimate(NamedTuple):
     high: float
 
 
-def gain_of(reads: LookBack, confidence: float) -> Estimate:
+def gain_of(reads: PredictedReads, confidence: float) -> Estimate:
     """Return the gain of the most active quarter over the newest in served share, with its limits.
 
     The variance is that of sums by day (cluster sampling, Kish 1965).
@@ -254,7 +256,7 @@ def share_with_limits(day: Any, is_served: Floats, confidence: float) -> Estimat
 
     The limits are Wilson's score interval (Wilson 1927) for half the reads, because the later share
     has sampling noise too. The variance grows by the design effect of reads of one day (Kish 1965)
-    and by `BETWEEN`.
+    and by `PERIOD_VARIANCE`.
     """
     share = float(is_served.mean())
     quantile = NormalDist().inv_cdf(confidence)
@@ -263,14 +265,14 @@ def share_with_limits(day: Any, is_served: Floats, confidence: float) -> Estimat
     if variance:
         cluster_squares = float(_cluster_squares(day, is_served - share))
         design_effect = max(1.0, cluster_squares / (len(is_served) * variance))
-    relative_variance = quantile * quantile * (2 * design_effect / len(is_served) + BETWEEN)
+    relative_variance = quantile * quantile * (2 * design_effect / len(is_served) + PERIOD_VARIANCE)
     half_width = np.sqrt(relative_variance * (variance + relative_variance / 4))
     low = (share + relative_variance / 2 - half_width) / (1 + relative_variance)
     high = (share + relative_variance / 2 + half_width) / (1 + relative_variance)
     return Estimate(value=share, low=float(low), high=float(high))
 
 
-def served_by(reads: LookBack) -> pd.DataFrame:
+def served_by(reads: PredictedReads) -> pd.DataFrame:
     """Return the share of reads that found their memory, by the loaded share of the store."""
     shares = np.arange(101) / 100
     # The shape is (shares, reads, 4), and that of the sum over the reads is (shares, 4).
@@ -328,7 +330,7 @@ class AgeOrUse(DisplayMixin):
 
     @property
     def verdict(self) -> UsageVerdict:
-        """The better predictor by the limits of the gain, or that the reads are too few."""
+        """The better predictor by the limits of the gain, or ``too-few-reads``."""
         return verdict_of(self.reads, self.days, self.gain)
 
     @property
@@ -378,26 +380,29 @@ class AgeOrUse(DisplayMixin):
         """Return the printed page: the answer and its figures, beside those of other stores."""
         other_figures = other_stores()
         facts = []
-        shares_read = zip(_DAYS_IN_WORDS.values(), self.again, other_figures["again"], strict=True)
+        other_shares_read = other_figures["again"]
+        shares_read = zip(_DAYS_IN_WORDS.values(), self.again, other_shares_read, strict=True)
         for days, own_share, other_share in shares_read:
             own_words = f"{percent(own_share, 0)} of {counted(self.memories)}"
-            facts.append(
-                (f"read on {days}", f"{own_words}; {percent(other_share, 0)} in other stores")
-            )
-        gain, low, high = (f"{100 * share:+.0f}" for share in self.gain)
-        facts.append(("use over age", f"{gain} points, limits {low} to {high}"))
+            other_words = f"{percent(other_share, 0)} in other stores"
+            facts.append((f"read on {days}", f"{own_words}; {other_words}"))
+        gain = 100 * self.gain.value
+        low = 100 * self.gain.low
+        high = 100 * self.gain.high
+        facts.append(("use over age", f"{gain:+.0f} points, limits {low:+.0f} to {high:+.0f}"))
         facts.append(("not looked at", f"{counted(self.left_out, 'reads')}: {_LEFT_OUT_WORDS}"))
-        chances = [
-            (str(group), f"{reads:,}", *map(_shown, figures))
-            for group, reads, _, *figures in self.chances.itertuples()
-        ]
+        chances = []
+        for group, row in self.chances.iterrows():
+            figures = [_shown(row[name]) for name in ("chance", "low", "high", "other_stores")]
+            chances.append((str(group), f"{int(row['reads']):,}", *figures))
         other_served = other_figures["served"]
         other_rows = [*other_served[c.MEMORIES], *other_served[c.TOKENS]]
         served = []
         for row, other_shares in zip(self.figures["served"], other_rows, strict=True):
-            shares = [row[order] for order in ORDERS] + other_shares
+            own_shares = [row[order] for order in ORDERS]
             loaded_part = f"{row['loaded']:.0%} of {row['of']}"
-            served.append((loaded_part, *(percent(share, 0) for share in shares)))
+            percentages = [percent(share, 0) for share in (*own_shares, *other_shares)]
+            served.append((loaded_part, *percentages))
         header = ("read before, or age", "reads", "chance", "low", "high", "other stores")
         loaded = ("loaded", "newest", "most active", "newest elsewhere", "most active elsewhere")
         tables = [
@@ -421,7 +426,7 @@ def age_or_use(
     *,
     confidence: float = DEFAULT_CONFIDENCE,
 ) -> AgeOrUse:
-    """Return whether recency or past use predicts the next reads better, from the reads so far.
+    """Compare recency and past use as predictors of the next reads, by the reads so far.
 
     Each read is predicted from the state at the beginning of its day. A memory counts at most once
     a day, and not on the day it was written. Load-bearing memories are left out, because they are
@@ -464,17 +469,20 @@ def age_or_use(
     """
     arguments.confidence("confidence", confidence)
     call = "memlab.evidence.age_or_use"
-    past, references = in_reach(*with_references(frame, references, call=call))
+    past, references = with_references(frame, references, call=call)
+    past, references = in_reach(past, references)
     prunable = ~past[c.LOAD_BEARING].to_numpy(bool)
     log = references[(references[c.KIND] == "log").to_numpy()]
     on_rows = references_on_rows(past[prunable], log)
     created = _moments(past[c.CREATED_AT])
+    removed_on = _removal_days(past, _whole_days(created))
+    tokens = past[c.TOKENS].to_numpy(np.int64)
     reads = score_recency_vs_use(
-        created[prunable],
-        _removal_days(past, _whole_days(created))[prunable],
-        past[c.TOKENS].to_numpy(np.int64)[prunable],
-        _moments(log[c.AT])[on_rows.place],
-        on_rows.target,
+        created=created[prunable],
+        removed_on=removed_on[prunable],
+        tokens=tokens[prunable],
+        at=_moments(log[c.AT])[on_rows.place],
+        target=on_rows.target,
     )
     chances = chances_of(reads, confidence)
     served = served_by(reads)

@@ -32,8 +32,9 @@ def base_levels(age: Floats, idle: Floats, reads: Floats) -> Floats:
     age = np.maximum(age, SHORTEST_DAYS)
     is_read = (reads > 0) & ~np.isnan(idle)
     idle = np.where(is_read, np.clip(idle, SHORTEST_DAYS, age), age)
-    used = 1 / np.sqrt(idle) + reads * 2 / (np.sqrt(age) + np.sqrt(idle))
-    return np.where(is_read, used, 1 / np.sqrt(age))
+    level_of_read = 1 / np.sqrt(idle) + reads * 2 / (np.sqrt(age) + np.sqrt(idle))
+    level_of_unread = 1 / np.sqrt(age)
+    return np.where(is_read, level_of_read, level_of_unread)
 
 
 def per_length(activation: Floats, tokens: Ints) -> Floats:
@@ -82,8 +83,9 @@ class Uses:
 
     def days(self, is_known: Flags) -> Flags:
         """Return the last known use of each memory on each day, as flags of uses."""
-        is_known_again: Flags = np.append(is_known, np.bool_(0))[self.next_on_day]
-        return is_known & ~is_known_again
+        # The appended flag is that of "no next use".
+        is_next_known: Flags = np.append(is_known, np.bool_(0))[self.next_on_day]
+        return is_known & ~is_next_known
 
     def levels(self, now: float, is_known: Flags, memories: Ints | slice = slice(None)) -> Floats:
         """Return the activation of memories, computed from the uses seen.
@@ -109,14 +111,13 @@ class Uses:
         return np.fmax(now - self.created[memories], SHORTEST_DAYS)
 
     def counts(self) -> tuple[Floats, Floats]:
-        """Return for each memory the number of days with a use, and the last use (NaN: never)."""
+        """Return the number of days with a use and the last use (NaN: never) of each memory."""
         counted_uses = self.days(np.ones(len(self.target), dtype=bool))
-        count = np.bincount(self.target[counted_uses], minlength=len(self.created)).astype(
-            np.float64
-        )
+        count = np.bincount(self.target[counted_uses], minlength=len(self.created))
         last_use = np.full(len(self.created), -np.inf)
         np.maximum.at(last_use, self.target, self.when)
-        return count, np.where(np.isfinite(last_use), last_use, np.nan)
+        last_use[np.isneginf(last_use)] = np.nan
+        return count.astype(np.float64), last_use
 
 
 def uses_of(created: Times, target: Ints, at: Ints, recorded: Times) -> Uses:
@@ -131,6 +132,7 @@ def uses_of(created: Times, target: Ints, at: Ints, recorded: Times) -> Uses:
     recorded : array of datetime64, shape (uses,)
         Time of each use; the default is the creation time of the memory that was written next.
     """
+    # The latest creation time so far; the last entry is for uses after the last write.
     clock = np.fmax.accumulate(np.append(days_since_1970(created), np.nan))
     when = np.where(np.isnat(recorded), clock[at], days_since_1970(recorded))
     return Uses(created=births(created), target=target, when=np.nan_to_num(when))
@@ -153,7 +155,7 @@ def days_since_1970(moments: Times) -> Floats:
 
 
 def ranks_above(level: Floats, target: int) -> Flags:
-    """Return which memories rank above one; of equal memories, the newer ranks higher."""
-    above: Flags = level > level[target]
-    above[target + 1 :] |= level[target + 1 :] == level[target]
-    return above
+    """Return a flag for each memory that ranks above one; of equal ones, the newer ranks higher."""
+    is_above: Flags = level > level[target]
+    is_above[target + 1 :] |= level[target + 1 :] == level[target]
+    return is_above

@@ -236,13 +236,13 @@ def _stores_at(path: Path, others: dict[str, None]) -> Iterator[Member]:
         yield Member.at(name)
         return
     search = find_below([Path(name)])
-    for database in search.others:
+    for database in search.other_databases:
         others[str(database)] = None
     for store in search.stores:
         yield Member.at(str(store.path))
-    for folder in search.shut:
+    for folder in search.unreadable:
         yield _not_a_store(str(folder), f"{folder} cannot be entered; check its permissions")
-    if not search.stores and not search.shut:
+    if not search.stores and not search.unreadable:
         yield _not_a_store(name, f"{name} is a folder without a store in it; name a store")
 
 

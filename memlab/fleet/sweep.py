@@ -524,7 +524,7 @@ def _survey_store(location: str, *, now: datetime) -> StoreLine:
     memories, _archive_problem = past_arrays(source, on_bad_row="keep")
     summary = summary_of(memories, now=now, threshold=None)  # without a forecast
     boot = summary.boot
-    index_tokens = 0 if source.index is None else source.index.tokens_of_no_memory()
+    index_tokens = 0 if source.index is None else source.index.overhead_tokens()
     return StoreLine(
         scheme=source.scheme,
         memories=summary.rows.memories,

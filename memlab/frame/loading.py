@@ -91,7 +91,7 @@ def load(
     frame.attrs[c.REVISED] = sorted(opened.revised)
     if opened.index is not None:
         with suppress(MemlabError):  # a folder that is gone can be loaded without its index
-            frame.attrs[c.INDEX_TOKENS] = opened.index.tokens_of_no_memory()
+            frame.attrs[c.INDEX_TOKENS] = opened.index.overhead_tokens()
     with suppress(MemlabError):  # a broken archive is reported by functions that read it
         if has_past(opened):
             frame.attrs[c.HAS_PAST] = True

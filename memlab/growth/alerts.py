@@ -231,10 +231,10 @@ def _never_read(data: AlertData) -> Iterator[_Finding]:
     if log is None and data.source is not None:
         settings = settings_of(data.source)
         if settings.log:  # pandas is imported only if there is a log
-            from memlab.evidence.reads import remembered_reads
+            from memlab.evidence.reads import reads_by_settings
 
             with suppress(MemlabError):  # memlab size reports a broken log
-                log = remembered_reads(settings, data.source)
+                log = reads_by_settings(settings, data.source)
     if log is None or not data.start_tokens:
         return
     from memlab.evidence.reads import reading_chances
@@ -280,7 +280,7 @@ def _not_read(data: AlertData) -> Iterator[_Finding]:
     if data.source is None or not data.summary.index_overhead:
         return
     for diagnostic in data.source.diagnostics():
-        if diagnostic.name == "sub_folders" and diagnostic.found:
+        if diagnostic.name == "sub_folders" and diagnostic.occurrences:
             yield _Finding(diagnostic.summary, data.summary.index_overhead, ("doctor", data.name))
 
 

@@ -14,10 +14,10 @@ from memlab.frame.fields import arrays_of
 from memlab.frame.loading import load
 from memlab.growth.context import largest_start
 from memlab.sources.checkouts import Project
-from memlab.sources.held import shared_data_held
 from memlab.sources.kinship import Kinship, contents_of, kinships_among, merge_step
 from memlab.sources.kinship import table_of as kinship_table
-from memlab.sources.opening import Recognised, find_below, made_by, usual_places
+from memlab.sources.opening import Recognised, find_below, source_of_kind, usual_places
+from memlab.sources.shared_results import shared_results
 from memlab.text import DisplayMixin, Table, TextPage, command, counted, or_dash
 
 
@@ -181,7 +181,7 @@ def find(folder: str | PathLike[str] | None = None) -> Inventory:
     search = find_below(folders)
     contents: dict[str, dict[str, frozenset[str]]] = {}
     projects: dict[str, Project | None] = {}
-    with shared_data_held():
+    with shared_results():
         stores = tuple(
             _measured_store(recognised, contents, projects) for recognised in search.stores
         )
@@ -191,8 +191,8 @@ def find(folder: str | PathLike[str] | None = None) -> Inventory:
     return Inventory(
         searched=tuple(map(str, folders)),
         stores=stores,
-        not_entered=tuple(map(str, search.shut)),
-        other_databases=len(search.others),
+        not_entered=tuple(map(str, search.unreadable)),
+        other_databases=len(search.other_databases),
         kinships=tuple(kinships),
     )
 
@@ -209,7 +209,7 @@ def _measured_store(
     """
     location = str(recognised.path)
     try:
-        source = made_by(recognised.scheme, location)
+        source = source_of_kind(recognised.scheme, location)
         frame = load(source, on_bad_row="keep")
         if source.intake is not None and len(frame):  # folders of other kinds are never merged
             contents.setdefault(source.scheme, {})[location] = contents_of(source)

@@ -419,7 +419,7 @@ class Advice(DisplayMixin):
         if self.number is None:
             diagnostics = source.diagnostics() if source is not None else ()
             for diagnostic in diagnostics:
-                if diagnostic.name == "sub_folders" and diagnostic.found:
+                if diagnostic.name == "sub_folders" and diagnostic.occurrences:
                     yield f"{command('doctor', name)}    {diagnostic.summary}"
             yield f"{command('doctor', name)}    checks the store, which has no episodes yet"
             return
@@ -508,7 +508,7 @@ class Advice(DisplayMixin):
             noun = self.number_kind.noun
             today = f"today {self.loaded:,} tokens, and {self.boot_tokens:,} under the safe {noun}"
             boot = f"{today}; {self._note_on_starts} ({self.token_rule})"
-            yield opening.start_words(self.source), boot
+            yield opening.start_label(self.source), boot
             if self.days is not None and not isnan(self.days):
                 yield "memory kept", f"{self.days:,.1f} days"
         if self.token_budget is not None:

@@ -13,15 +13,29 @@ from memlab.errors import MemlabError, StoreError
 from memlab.sources.base import Source, archive_elsewhere
 from memlab.text import without_passwords
 
-_SECRETS: Final = ("password", "sslpassword")
+_SECRET_OPTIONS: Final = ("password", "sslpassword")
 """Options of a URL that are passwords."""
-_NO_PORT: Final = re.compile(r":(?!\d*$)[^\]]*$")
+_INVALID_PORT: Final = re.compile(r":(?!\d*$)[^\]]*$")
 """Text in place of a port, such as the rest of a password with unescaped characters."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """The parts of a server's URL. `hosts` has the ports, and may have several hosts."""
+    """The parts of a server's URL.
+
+    Attributes
+    ----------
+    scheme, path : str
+        Its scheme and its path.
+    user : str or None
+        The name of the user; None for none.
+    hosts : str
+        One or more hosts, with their ports.
+    options : mapping of str to str
+        The options in the query, without passwords.
+    secrets : mapping of str to str
+        The passwords, by name.
+    """
 
     scheme: str
     user: str | None
@@ -30,15 +44,17 @@ class Address:
     options: Mapping[str, str]
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def without_password(self, *left_out: str) -> str:
-        """Return the URL without passwords and without the options `left_out`."""
+    def without_password(self, *excluded_options: str) -> str:
+        """Return the URL without passwords and without some options."""
         user = "" if self.user is None else f"{quote(self.user, safe='')}@"
-        options = {name: value for name, value in self.options.items() if name not in left_out}
+        options = {
+            name: value for name, value in self.options.items() if name not in excluded_options
+        }
         query = f"?{urlencode(options, quote_via=quote, safe='/:')}" if options else ""
         return f"{self.scheme}://{user}{self.hosts}{self.path}{query}"
 
-    def hidden(self, text: str) -> str:
-        """Return `text` with the passwords of this address masked."""
+    def masked(self, text: str) -> str:
+        """Return a text in which the passwords of this address are masked."""
         for secret in self.secrets.values():
             if secret:
                 text = text.replace(secret, "***").replace(quote(secret, safe=""), "***")
@@ -53,22 +69,24 @@ A message may come with the exception to raise instead of StoreError.
 
 
 @contextmanager
-def errors_in_words(
+def translated_errors(
     name: str, address: Address, errors: tuple[type[BaseException], ...], messages: Messages
 ) -> Iterator[None]:
     """Raise errors of a server's client with a message that has no password."""
     try:
         yield
     except errors as error:
-        known = [kind.__name__ for kind in type(error).mro() if kind.__name__ in messages]
-        entry = messages[known[0]]
+        class_names = [error_class.__name__ for error_class in type(error).mro()]
+        nearest = next(name for name in class_names if name in messages)
+        entry = messages[nearest]
         exception: type[MemlabError] = StoreError
         if isinstance(entry, str):
             message = entry
         else:
             exception, message = entry
-        first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
-        text = message.format(answer=address.hidden(first_line))
+        answer = str(error).strip() or type(error).__name__
+        first_line = answer.splitlines()[0]
+        text = message.format(answer=address.masked(first_line))
         raise exception(f"{name} {text}") from error
 
 
@@ -91,10 +109,10 @@ class ServerSource(Source):
     def archive_path(self) -> Path:
         """Path of the archive on this machine. All spellings of a URL have the same one."""
         path = self.address.options.get("archive")
-        return Path(path) if path else archive_elsewhere(self.known_as())
+        return Path(path) if path else archive_elsewhere(self.canonical_name())
 
     @abstractmethod
-    def known_as(self) -> str:
+    def canonical_name(self) -> str:
         """Return the canonical name of the store, with all defaults filled in."""
 
 
@@ -108,14 +126,16 @@ def address_of(url: str, *, options: Collection[str] | None = None) -> Address:
         parts = urlsplit(url)
         query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError:
-        raise _no_url(url) from None  # the message of the cause may have a password
+        raise _invalid_url(url) from None  # the message of the cause may have a password
     login, _, hosts = parts.netloc.rpartition("@")
-    if "://" not in url or any(map(_NO_PORT.search, hosts.split(","))):
-        raise _no_url(url)
+    has_invalid_port = any(_INVALID_PORT.search(host) for host in hosts.split(","))
+    if "://" not in url or has_invalid_port:
+        raise _invalid_url(url)
     user, _, password = login.partition(":")
-    secrets = {"password": unquote(password)} if password else {}
-    secrets |= {name: value for name, value in query if name in _SECRETS}
-    plain_options = {name: value for name, value in query if name not in _SECRETS}
+    secrets = {name: value for name, value in query if name in _SECRET_OPTIONS}
+    if password:
+        secrets.setdefault("password", unquote(password))
+    plain_options = {name: value for name, value in query if name not in _SECRET_OPTIONS}
     address = Address(
         scheme=parts.scheme,
         user=unquote(user) or None,
@@ -135,7 +155,7 @@ def address_of(url: str, *, options: Collection[str] | None = None) -> Address:
     return address
 
 
-def _no_url(url: str) -> MemlabError:
+def _invalid_url(url: str) -> MemlabError:
     """Return the error for a URL that cannot be parsed."""
     return MemlabError(
         f"{without_passwords(url)} cannot be taken apart; write SCHEME://USER@HOST:PORT/NAME"

@@ -41,29 +41,29 @@ def open_archived(location: SourceLike, digest: str = "") -> Source:
     digest : str, optional
         The beginning of the digest of a deletion, to select one of several archives.
     """
-    archive = archive_meant(location, digest)
+    archive = archive_of_location(location, digest)
     if archive is None:
         return open_source(location)
-    return _opened(archive, location)
+    return _source_of_archive(archive, location)
 
 
 def open_to_restore(location: SourceLike, digest: str = "") -> Source:
     """Return a store like :func:`open_archived`, opened to restore every file of its archive."""
-    archive = archive_meant(location, digest)
+    archive = archive_of_location(location, digest)
     if archive is None:
         return open_source(location).for_restore()
-    return _opened(archive, location).for_restore(archive.folder, archive.path)
+    source = _source_of_archive(archive, location)
+    return source.for_restore(archive.folder, archive.path)
 
 
-def _opened(archive: FolderArchive, location: SourceLike) -> Source:
+def _source_of_archive(archive: FolderArchive, location: SourceLike) -> Source:
     """Return the source of an archive's store; `location` itself if it is that source."""
-    if (
-        isinstance(location, Source)
-        and location.scheme == archive.scheme
-        and location.permissions_template == archive.folder
-    ):
-        return location
-    text = location.name if isinstance(location, Source) else str(location)
+    text = str(location)
+    if isinstance(location, Source):
+        text = location.name
+        is_same_kind = location.scheme == archive.scheme
+        if is_same_kind and location.permissions_template == archive.folder:
+            return location
     has_scheme = text.startswith(f"{archive.scheme}:")
     name = f"{archive.scheme}:{archive.folder}" if has_scheme else str(archive.folder)
     source = open_kind(archive.scheme, name)
@@ -74,11 +74,14 @@ def _opened(archive: FolderArchive, location: SourceLike) -> Source:
     return source
 
 
-def archive_meant(location: SourceLike, digest: str = "") -> FolderArchive | None:
+def archive_of_location(location: SourceLike, digest: str = "") -> FolderArchive | None:
     """Return the archive of the folder that `location` names; None if there is none."""
-    path, scheme = _folder_named(location)
-    archives = [] if path is None else archives_of(path, scheme)
-    if path is None or not archives:
+    named = _named_folder(location)
+    if named is None:
+        return None
+    path, scheme = named
+    archives = archives_of(path, scheme)
+    if not archives:
         return None
     for archive in archives:
         if has_deletion(archive.path, digest):
@@ -94,10 +97,10 @@ def archive_meant(location: SourceLike, digest: str = "") -> FolderArchive | Non
 
 def archives_of(path: Path, scheme: str = "") -> list[FolderArchive]:
     """Return the archives of a folder, and of the stores of any kind that are in it."""
-    known = kinds() if scheme in schemes() else all_kinds()
+    source_classes = kinds() if scheme in schemes() else all_kinds()
     folder_classes = {
         name: source_class
-        for name, source_class in known.items()
+        for name, source_class in source_classes.items()
         if issubclass(source_class, FolderSource)
     }
     store_paths = {
@@ -106,33 +109,45 @@ def archives_of(path: Path, scheme: str = "") -> list[FolderArchive]:
         if scheme in ("", name)
     }
     archives: list[FolderArchive] = []
-    for folder in dict.fromkeys(map(realpath, (path, *store_paths.values()))):
-        for archive, scheme_of_archive in archives_beside(Path(folder), list(folder_classes)):
-            # The path that the kind uses for the same folder, such as a link to it.
+    real_paths = [realpath(store_path) for store_path in (path, *store_paths.values())]
+    for real_path in dict.fromkeys(real_paths):
+        for archive, scheme_of_archive in archives_beside(Path(real_path), list(folder_classes)):
+            folder = Path(real_path)
+            # The kind may use another path for the same folder, such as a link to it.
             path_of_kind = store_paths.get(scheme_of_archive, path)
-            is_same = realpath(path_of_kind) == folder
-            archives.append(
-                FolderArchive(archive, scheme_of_archive, path_of_kind if is_same else Path(folder))
-            )
+            if realpath(path_of_kind) == real_path:
+                folder = path_of_kind
+            archives.append(FolderArchive(archive, scheme_of_archive, folder))
     return archives
 
 
-def _folder_named(location: SourceLike) -> tuple[Path | None, str]:
-    """Return the path if it may be a folder, else None, and the scheme in the name."""
-    if isinstance(location, Source):
-        location = location.name if isinstance(location, FolderSource) else "://"
-    if not isinstance(location, str | PathLike) or "://" in fspath(location):
-        return None, ""
-    text = fspath(location)
+class _NamedFolder(NamedTuple):
+    """The path of a folder, and the scheme in its name; the scheme is empty for none."""
+
+    path: Path
+    scheme: str
+
+
+def _named_folder(location: SourceLike) -> _NamedFolder | None:
+    """Return the folder that `location` may name; None if it names another kind of store."""
+    if isinstance(location, FolderSource):
+        text = location.name
+    elif isinstance(location, str | PathLike):
+        text = fspath(location)
+    else:
+        return None
+    if "://" in text:
+        return None
     scheme, colon, path_text = text.partition(":")
     system = system_named(scheme) if colon else None
     if system is None:
         scheme = ""
         path_text = text
     elif not system.kind.is_folder:
-        return None, ""
+        return None
     path = Path(path_text).expanduser()
     try:
-        return (None if path.is_file() else path), scheme
+        is_file = path.is_file()
     except (OSError, ValueError):
-        return None, ""
+        return None
+    return None if is_file else _NamedFolder(path, scheme)

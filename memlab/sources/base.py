@@ -15,7 +15,6 @@ from hashlib import blake2b
 from operator import itemgetter
 from os import PathLike, environ, fspath
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 from memlab import errors
@@ -63,22 +62,30 @@ DATABASES: Final = (".db", ".sqlite", ".sqlite3")
 """File name suffixes of SQLite databases."""
 
 
-_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
-
-
 def check_table(
-    location: object, system: str, table: str, needed: Iterable[str], found: Any
+    location: object, system: str, table: str, needed: Iterable[str], existing: Collection[str]
 ) -> None:
     """Raise StoreError if a table of a system does not exist or lacks a needed column.
 
-    `found` holds the names of the columns that the table has, and is empty for no such table.
+    Parameters
+    ----------
+    location : object
+        The store, for messages.
+    system : str
+        The name of the system, for messages.
+    table : str
+        The name of the table.
+    needed : iterable of str
+        The columns that the table must have.
+    existing : collection of str
+        The columns that the table has; empty if there is no such table.
     """
-    if not found:
+    if not existing:
         raise errors.StoreError(
             f"{location} has no table {table}, so it is not a database of {system}'s; check its "
             "name"
         )
-    missing = [name for name in needed if name not in found]
+    missing = [name for name in needed if name not in existing]
     if missing:
         raise errors.StoreError(
             f"{table} in {location} lacks the column {', '.join(missing)}: another version of "
@@ -114,14 +121,14 @@ class Facts(NamedTuple):
     title: str | None = None
 
 
-class Trouble(NamedTuple):
+class Diagnostic(NamedTuple):
     """A diagnostic of a store that its owner can act on.
 
     Attributes
     ----------
     name : str
         Name of the diagnostic.
-    found : int
+    occurrences : int
         Number of occurrences; 0 if the diagnostic was run and found nothing.
     summary, advice : str
         The problem and the remedy.
@@ -130,7 +137,7 @@ class Trouble(NamedTuple):
     """
 
     name: str
-    found: int
+    occurrences: int
     summary: str
     advice: str
     chars_cut: int = 0
@@ -226,7 +233,8 @@ class Source(ABC):
     @property
     def read_only_reason(self) -> str:
         """Why memlab deletes nothing from it, and what to do instead; empty if it deletes."""
-        if type(self).changing is Source.changing:
+        is_overridden = type(self).changing is not Source.changing
+        if not is_overridden:
             return f"memlab deletes nothing from {self.name}; delete with its system's own tools"
         return self.unproven_reason
 
@@ -350,20 +358,20 @@ class Source(ABC):
         return self
 
     @classmethod
-    def usual_places(cls, home: Path, known: Mapping[str, str]) -> Sequence[Path]:
+    def usual_places(cls, home: Path, environment: Mapping[str, str]) -> Sequence[Path]:
         """Return the default paths of such stores, which need not exist.
 
         Parameters
         ----------
         home : Path
             The home folder.
-        known : mapping of str to str
+        environment : mapping of str to str
             The environment variables.
         """
         if not cls.default_locations:
             return ()
         variable, default_folder, *names = cls.default_locations
-        folder = Path(known.get(variable) or home / default_folder)
+        folder = Path(environment.get(variable) or home / default_folder)
         if not names:
             return [folder]
         return [folder / name for name in names]
@@ -425,8 +433,9 @@ class Source(ABC):
         if not self.usage_fields:
             return without_place(record)
         fields = json.loads(record)
-        kept = {name: value for name, value in fields.items() if name not in self.usage_fields}
-        return encoded(kept)
+        for name in self.usage_fields:
+            fields.pop(name, None)
+        return encoded(fields)
 
     def check_record(self, key: Key, record: bytes, parsed: dict[str, Any]) -> None:  # noqa: ARG002
         """Check that an archived record is valid for this source. The record is not trusted.
@@ -458,7 +467,7 @@ class Source(ABC):
         """Return a report on what is not in the frame; None for nothing to report."""
         return None
 
-    def diagnostics(self) -> Sequence[Trouble]:
+    def diagnostics(self) -> Sequence[Diagnostic]:
         """Return the diagnostics of this kind of store, those that found nothing included."""
         return ()
 
@@ -513,8 +522,8 @@ class Source(ABC):
         """Return whether a memory has no text."""
         return not json.loads(record).get("body")
 
-    def without_reads(self) -> str:
-        """Return the message for a system that records no reads to harvest."""
+    def no_reads_message(self) -> str:
+        """Return the message that its system records no reads which could be harvested."""
         log = "memlab.AccessLog('reads.jsonl')"
         return f"{self.name} holds no record of reads; let its agent write one with {log}"
 
@@ -574,7 +583,7 @@ class WholeWriter(WholeReader, Writer):
 
     def _insert(self, records: Records) -> int:
         restored = dict(records)
-        self.memories |= restored
+        self.memories.update(restored)
         return len(restored)
 
     def _count(self) -> int:
@@ -590,14 +599,17 @@ def canonical(value: Any) -> bytes:
     return _JSON.encode(value).encode()
 
 
-def read_consistent(source: Source, look: Callable[[Reader], Result]) -> Result:
-    """Return ``look(reader)`` for one consistent moment; retry up to five times after a write."""
+def read_consistent(source: Source, function: Callable[[Reader], Result]) -> Result:
+    """Return ``function(reader)`` for one consistent moment.
 
-    def read() -> Result:
+    If the source is written meanwhile, the function is called again, up to five times.
+    """
+
+    def call_once() -> Result:
         with source.reading() as reader:
-            return look(reader)
+            return function(reader)
 
-    return retry_if_changed(read)
+    return retry_if_changed(call_once)
 
 
 def file_states(source: Source) -> FileStates | None:
@@ -609,9 +621,12 @@ def file_states(source: Source) -> FileStates | None:
     if source.name == ":memory:":
         return None
     try:
-        return states_of(source.files()) or None
+        states = states_of(source.files())
     except (OSError, errors.StoreError):
         return None
+    if not states:  # a server has no files
+        return None
+    return states
 
 
 def has_past(source: Source) -> bool:
@@ -623,13 +638,16 @@ def has_past(source: Source) -> bool:
 
 def knows_losses(source: Source) -> bool:
     """Return whether git or copies record what other programs delete from a source."""
-    if source.external_history.is_tracked():
-        return True
+    return source.external_history.is_tracked() or has_kept_copies(source)
+
+
+def has_kept_copies(source: Source) -> bool:
+    """Return whether the archive of a source keeps copies, from which losses can be restored."""
     return source.is_copied and keeps_copies(source.archive)
 
 
-def losses_unknown(source: Source) -> str:
-    """Return the note for a folder without git and copies; empty if losses are recorded."""
+def note_on_unknown_losses(source: Source) -> str:
+    """Return the note that the losses of a folder are unknown; empty if they are recorded."""
     if not source.is_folder or knows_losses(source):
         return ""
     return (
@@ -676,7 +694,7 @@ def archive_elsewhere(name: str) -> Path:
 
 _JSON: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 _TIE_BITS: Final = 20
-LEAST_PLACE_OF_TIME: Final = 10**12 << _TIE_BITS
-"""Lower bound of a :func:`position_from_timestamp` since 2001; row numbers are below it."""
+MIN_TIME_POSITION: Final = 10**12 << _TIE_BITS
+"""Lowest :func:`position_from_timestamp` of a time since 2001. Row numbers are lower."""
 _TIE_MASK: Final = (1 << _TIE_BITS) - 1
 _LAST_MILLISECOND: Final = (1 << (63 - _TIE_BITS)) - 1

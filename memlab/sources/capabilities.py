@@ -18,8 +18,8 @@ from memlab.items import CHARS_PER_TOKEN
 from memlab.sources.readers import IndexWriter, Key, Records, Rows, SupersedingWriter
 from memlab.text import counted
 
-TODAY: Final = "as it stands"
-"""Name of the order that the index has now."""
+CURRENT_ORDER: Final = "as it stands"
+"""Name of the order in which the entries of the index are now."""
 MOST_READ: Final = "most read first"
 """Name of the order by number of reads, highest first."""
 
@@ -33,13 +33,13 @@ class IndexOrderings(NamedTuple):
         When each memory was written, by memory id.
     lines : mapping of str to tuple of str
         The memory ids from the top down, by name of the order.
-    fits : mapping of str to int
+    loaded_counts : mapping of str to int
         The number of entries that a start loads, by name of the order.
     """
 
     written: Mapping[str, datetime]
     lines: Mapping[str, tuple[str, ...]]
-    fits: Mapping[str, int]
+    loaded_counts: Mapping[str, int]
 
 
 ADDS: Final = "adds"
@@ -64,7 +64,7 @@ class IndexLine(NamedTuple):
     file : str
         The file that it is about; empty for a heading.
     reason : str
-        Why.
+        Why it changes, or why it stays.
     """
 
     action: str
@@ -75,7 +75,7 @@ class IndexLine(NamedTuple):
 
 
 class IndexLoad(NamedTuple):
-    """What a start loads of an index.
+    """The part of an index that a start loads.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ class IndexMend(NamedTuple):
     lines : tuple of IndexLine
         The lines that change, and those that stay although something is wrong with them.
     load_before, load_after : IndexLoad
-        What a start loads before and after.
+        The part that a start loads before and after.
     """
 
     name: str
@@ -119,7 +119,15 @@ class IndexMend(NamedTuple):
 
 
 class IndexUndone(NamedTuple):
-    """An index without a change, and the lines that somebody edited since and that stay."""
+    """An index from which a change was taken back.
+
+    Attributes
+    ----------
+    data : bytes or None
+        Its content; None for no file.
+    stays : tuple of str
+        The lines of the change that stay, because somebody edited them since.
+    """
 
     data: bytes | None
     stays: tuple[str, ...]
@@ -132,29 +140,29 @@ class Loss(NamedTuple):
     ----------
     key, record : Key, bytes
         The key and the record that the memory had.
-    at, since, seen : datetime or None
-        When it was lost, when it was last written, and when a copy of it was last seen.
+    lost_at, written_at, seen_at : datetime or None
+        When it was lost, when it was last written, and when it was last copied.
     commit : str
         The hash of the git commit that removed it; empty if git does not know it.
     is_emptied : bool
         Whether its file exists and is empty.
     moved_to : str
         The current path of its file outside of the store; empty if it was not moved.
-    perhaps : str
-        A similar file that the same commit added; empty for none.
+    similar_file : str
+        A similar file that the same commit added, so that this may be a rename; empty for none.
     is_unlisted : bool
         Whether the memory exists and its index entry was removed; the record has the entry.
     """
 
     key: Key
     record: bytes
-    at: datetime | None
-    since: datetime | None
+    lost_at: datetime | None
+    written_at: datetime | None
     commit: str = ""
-    seen: datetime | None = None
+    seen_at: datetime | None = None
     is_emptied: bool = False
     moved_to: str = ""
-    perhaps: str = ""
+    similar_file: str = ""
     is_unlisted: bool = False
 
 
@@ -200,7 +208,9 @@ def is_index_lost(lost: int, named: int) -> bool:
     >>> is_index_lost(7, 1), is_index_lost(1, 0), is_index_lost(1, 1), is_index_lost(5, 300)
     (True, True, False, False)
     """
-    return lost > named or (lost >= 2 and lost == named)
+    if lost == named:
+        return lost >= 2
+    return lost > named
 
 
 class NativeCap:
@@ -275,7 +285,7 @@ class ExternalHistory:
         return ()
 
     def note(self) -> str:
-        """Return which part of the history is unknown, and why; empty if all is known."""
+        """Return the note on the part of the history that is unknown; empty if all is known."""
         return ""
 
     def is_read(self) -> bool:
@@ -324,12 +334,12 @@ class StartIndex(ABC):
         """
 
     @abstractmethod
-    def chars_of_no_memory(self) -> int:
+    def overhead_chars(self) -> int:
         """Return the number of loaded characters that belong to no memory, such as headings."""
 
-    def tokens_of_no_memory(self) -> int:
-        """Return the tokens of these characters, by the estimate."""
-        return ceil(self.chars_of_no_memory() / CHARS_PER_TOKEN)
+    def overhead_tokens(self) -> int:
+        """Return the estimated number of tokens of :meth:`overhead_chars`."""
+        return ceil(self.overhead_chars() / CHARS_PER_TOKEN)
 
     @abstractmethod
     def is_unlisted(self, record: bytes) -> bool:
@@ -392,7 +402,7 @@ class Intake(ABC):
         """Return the names in the store that no memory can be given."""
 
     def reason_to_refuse(self, key: Key) -> str:  # noqa: ARG002 - most stores take any name
-        """Return why this store cannot take a memory with a key; empty if it can."""
+        """Return the reason why the store cannot take a memory with a key; empty if it can."""
         return ""
 
     @abstractmethod
@@ -401,10 +411,10 @@ class Intake(ABC):
 
     @abstractmethod
     def reason_to_stay(self, record: bytes) -> str:
-        """Return why a memory of this store cannot leave it; empty if it can."""
+        """Return the reason why a memory cannot leave the store; empty if it can."""
 
     def start_with(self, records: Sequence[bytes]) -> "MergedStart | None":  # noqa: ARG002
-        """Return what a start would load of this store's index with some more memories.
+        """Return the load of a start if the index also had the lines of more memories.
 
         Parameters
         ----------
@@ -420,7 +430,7 @@ class Intake(ABC):
 
 
 class MergedStart(NamedTuple):
-    """What a start would load of an index to which the lines of other memories are added.
+    """The load of a start from an index to which the lines of other memories are added.
 
     Attributes
     ----------
@@ -440,7 +450,7 @@ class MergedStart(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The lines and tokens of a start, and what is cut, in words.
+        """The lines and tokens of a start, and the number of memories that are cut, in words.
 
         >>> MergedStart(56, 56, 812, 0, 0).words
         'all 56 lines of the index, 812 tokens as one text'
@@ -575,14 +585,18 @@ def require(
 
 def check_deletable(source: Capable) -> None:
     """Raise UnsafeDeletionError with the reason if memlab only reads a source."""
-    if source.read_only_reason:
-        raise errors.UnsafeDeletionError(source.read_only_reason)
+    reason = source.read_only_reason
+    if reason:
+        raise errors.UnsafeDeletionError(reason)
 
 
 def superseding_id(source: Capable, record: bytes) -> str | None:
-    """Return the id of the memory that supersedes a record's; for a retired one it is its own.
+    """Return the id of the memory that supersedes the memory of a record.
 
-    Return None for a loaded memory, and in a source that can neither supersede nor retire.
+    For a retired memory this is its own id. Return None for a memory that is not superseded, and in
+    a source that can neither supersede nor retire.
     """
     capability = source.supersession or source.retirement
-    return None if capability is None else capability.superseded_by(record)
+    if capability is None:
+        return None
+    return capability.superseded_by(record)

@@ -144,11 +144,12 @@ def _remote_in(config: str, root: Path) -> str:
     addresses: dict[str, str] = {}
     remote = None
     for line in config.splitlines():
+        rest = line
         section = _SECTION.match(line)
         if section is not None:
             remote = section[2] if section[1].lower() == "remote" else None
-            line = line[section.end() :]  # noqa: PLW2901 - the rest of the line may have a key
-        url = _URL.match(line)
+            rest = line[section.end() :]  # the line may also have a key
+        url = _URL.match(rest)
         if remote is not None and url is not None:
             addresses.setdefault(remote, _unquoted(url["value"]))
     address = addresses.get("origin", "")

@@ -18,26 +18,26 @@ SUITE: Final = 1
 SUFFIX: Final = ".conformance.json"
 
 TESTED: Final = "memlab adapter"
-"""Name of the property of a test of the suite that says which class it tests."""
+"""Name of the property in which a test of the suite records the class that it tests."""
 
-_on_trial = False
+_is_suite_running = False
 
 
 @contextmanager
-def on_trial() -> Iterator[None]:
-    """Let adapters without a record delete in the block: the suite tests how they delete."""
-    global _on_trial  # noqa: PLW0603
-    before = _on_trial
-    _on_trial = True
+def conformance_suite_running() -> Iterator[None]:
+    """Let adapters without a record delete in the block, because the suite tests deleting."""
+    global _is_suite_running  # noqa: PLW0603
+    before = _is_suite_running
+    _is_suite_running = True
     try:
         yield
     finally:
-        _on_trial = before
+        _is_suite_running = before
 
 
-def is_on_trial() -> bool:
+def is_suite_running() -> bool:
     """Return whether the conformance suite is running."""
-    return _on_trial
+    return _is_suite_running
 
 
 def record_path(adapter: type) -> Path:
@@ -84,7 +84,7 @@ def write_record(adapter: type, *, passed: int, version: str) -> Path:
 
 
 def fault_of_record(adapter: type) -> str:
-    """Return why the record of an adapter does not hold; empty if it does."""
+    """Return the reason why the record of an adapter is not valid; empty if it is."""
     try:
         path = record_path(adapter)
         record: Any = json.loads(path.read_text())

@@ -15,7 +15,7 @@ from typing import Final
 from memlab.errors import ChangedWhileReadError, MemlabError, PluginWarning
 from memlab.plugins import SYSTEMS, load_offer, offer_named, offers, package_of
 from memlab.sources.base import Source
-from memlab.sources.conformance_record import fault_of_record, is_on_trial
+from memlab.sources.conformance_record import fault_of_record, is_suite_running
 from memlab.sources.system import Match, System
 
 _SCHEME: Final = re.compile("[a-z][a-z0-9+.-]*", re.IGNORECASE)
@@ -33,7 +33,9 @@ def installed_system(scheme: str) -> System | None:
     if not _SCHEME.fullmatch(scheme):
         return None
     point = offer_named(SYSTEMS, scheme, "system")
-    return None if point is None else _system_of(point)
+    if point is None:
+        return None
+    return _system_of(point)
 
 
 def installed_systems(built_in: Collection[str]) -> list[System]:
@@ -42,7 +44,8 @@ def installed_systems(built_in: Collection[str]) -> list[System]:
     Broken ones are left out with a :class:`memlab.errors.PluginWarning`.
     """
     systems = []
-    for name in sorted({point.name for point in offers(SYSTEMS)} - set(built_in)):
+    offered_names = {point.name for point in offers(SYSTEMS)}
+    for name in sorted(offered_names.difference(built_in)):
         try:
             system = installed_system(name)
         except MemlabError as error:
@@ -82,8 +85,11 @@ def installed_matches(
 
 
 def unproven_reason(source: Source, scheme: str) -> str:
-    """Return why memlab only reads a store of an installed package; empty if it deletes too."""
-    if is_on_trial():
+    """Return the reason why memlab only reads a store of an installed package.
+
+    It is empty if memlab deletes from the store, too.
+    """
+    if is_suite_running():
         return ""
     fault = fault_of_record(type(source))
     if not fault:

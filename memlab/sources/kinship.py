@@ -22,11 +22,11 @@ from memlab.sources.readers import Reader, keys_in
 from memlab.store.archive.content_copies import digest_of
 from memlab.text import Table, command
 
-LEAST_EQUAL: Final = 2
+MIN_EQUAL: Final = 2
 """Minimum number of equal memories."""
-LEAST_SHARE: Final = 0.2
+MIN_SHARE: Final = 0.2
 """Minimum share of the smaller folder that is equal."""
-_LISTED: Final = 20
+_MAX_LISTED: Final = 20
 """Maximum number of pairs that are listed."""
 
 
@@ -89,13 +89,13 @@ def contents_of(source: Source) -> frozenset[str]:
 def _sizes_by_digest(source: Source) -> dict[str, int]:
     """Return the size of each prunable memory with a text, by its digest."""
 
-    def look(reader: Reader) -> dict[str, int]:
+    def read_sizes(reader: Reader) -> dict[str, int]:
         sizes = {}
         for content in _contents(source, reader):
             sizes[digest_of(content).hex()] = len(content)
         return sizes
 
-    return read_consistent(source, look)
+    return read_consistent(source, read_sizes)
 
 
 def _contents(source: Source, reader: Reader) -> Iterator[bytes]:
@@ -162,7 +162,10 @@ def _is_main(project: Project | None) -> bool:
 def _order(
     name: str, contents: Mapping[str, Collection[str]], projects: Mapping[str, Project | None]
 ) -> tuple[bool, bool, int, str]:
-    """Return the sort key of a folder in a pair, see :attr:`Kinship.merge_into`."""
+    """Return the sort key of a folder in a pair: the folder that stays comes first.
+
+    See :attr:`Kinship.merge_into`.
+    """
     project = projects.get(name)
     is_missing = project is not None and project.is_missing
     return is_missing, not _is_main(project), -len(contents[name]), name
@@ -178,7 +181,7 @@ def _kinship(
     """Return the kinship of two folders; None without evidence."""
     smaller_size = min(len(contents[first]), len(contents[second]))
     equal_count = len(set(contents[first]) & set(contents[second]))
-    if equal_count < LEAST_EQUAL or equal_count < LEAST_SHARE * smaller_size:
+    if equal_count < MIN_EQUAL or equal_count < MIN_SHARE * smaller_size:
         equal_count = 0
     kinship = Kinship(merge_into=first, merge_from=second, equal=equal_count, memories=smaller_size)
     first_project = projects.get(first)
@@ -220,7 +223,8 @@ def _shared_repository(first: Project, second: Project) -> str:
         return str(first_checkout.repository) if is_same_subfolder and is_other_worktree else ""
     for missing, present in ((first, second), (second, first)):
         checkout = present.checkout
-        if checkout is None or not (missing.is_missing and missing.path):
+        has_missing_path = missing.is_missing and missing.path != ""
+        if checkout is None or not has_missing_path:
             continue
         root = PurePath(missing.path)
         if checkout.below:  # go up from the subfolder to the root of the missing worktree
@@ -252,11 +256,11 @@ def _paths_by_unique_name(projects: Mapping[str, Project | None]) -> dict[str, s
         if project is not None and not project.is_missing:
             name = PurePath(project.path).name
             paths_by_name.setdefault(name, set()).add(project.real_path)
-    only_path = {}
+    path_by_unique_name = {}
     for name, paths in paths_by_name.items():
         if name and len(paths) == 1:
-            only_path[name] = next(iter(paths))
-    return only_path
+            (path_by_unique_name[name],) = paths
+    return path_by_unique_name
 
 
 def _name_of_missing(
@@ -280,7 +284,8 @@ def kinships_of(source: Source) -> Sequence[Kinship]:
     siblings = source.siblings()
     if not siblings:
         return ()
-    if read_consistent(source, lambda reader: not keys_in(reader)):
+    is_empty = read_consistent(source, lambda reader: not keys_in(reader))
+    if is_empty:
         return ()
     sizes_by_digest = _sizes_by_digest(source)
     contents: dict[str, Collection[str]] = {source.name: sizes_by_digest.keys()}
@@ -288,8 +293,8 @@ def kinships_of(source: Source) -> Sequence[Kinship]:
     for sibling in siblings:
         projects[sibling.name] = sibling.find_project()
         contents[sibling.name] = frozenset()
-        if len(_equal_files(sibling, sizes_by_digest)) >= LEAST_EQUAL:
-            with suppress(MemlabError):  # reading it alone says why
+        if len(_equal_files(sibling, sizes_by_digest)) >= MIN_EQUAL:
+            with suppress(MemlabError):  # opening that folder alone shows the error
                 contents[sibling.name] = contents_of(sibling)
     return [
         kinship
@@ -330,4 +335,4 @@ def table_of(kinships: Sequence[Kinship]) -> Table:
         whole=True,  # a cell is never cut short
         has_paths=True,
     )
-    return table.first(_LISTED)
+    return table.first(_MAX_LISTED)

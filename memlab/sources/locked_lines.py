@@ -63,10 +63,11 @@ class LockedLines(FileSource):
         if path.suffix not in cls.endings:
             return None
         with suppress(OSError, ValueError), ordinary_file(path) as file:
-            first = file.readline(_MAX_FIRST_LINE).decode().removesuffix("\n")
-            is_emptied = not first and archive_path(path).exists()
-            if is_emptied or cls._record_of(first):
-                return path
+            first_line = file.readline(_MAX_FIRST_LINE).decode().removesuffix("\n")
+            is_emptied = not first_line and archive_path(path).exists()
+            if not is_emptied:
+                cls._record_of(first_line)  # raises ValueError if it is no memory
+            return path
         return None
 
     @contextmanager
@@ -82,12 +83,18 @@ class LockedLines(FileSource):
             before = self._records_in(content)
             after = before.copy()
             yield WholeWriter(self, after)
-            lines = [json.loads(record)["line"] for key, record in after.items() if key in before]
-            restored = [json.loads(record) for key, record in after.items() if key not in before]
+            lines = []
+            restored = []
+            for key, record in after.items():
+                memory = json.loads(record)
+                if key in before:
+                    lines.append(memory["line"])
+                else:
+                    restored.append(memory)
             for memory in sorted(restored, key=itemgetter("place")):
                 lines.insert(memory["place"], memory["line"])
-            changed = _joined(lines, content)
-            write_whole(self.path.resolve(), changed, permissions=permissions_like(self.path))
+            new_content = _joined(lines, content)
+            write_whole(self.path.resolve(), new_content, permissions=permissions_like(self.path))
 
     def check_record(self, key: Key, record: bytes, parsed: dict[str, Any]) -> None:
         """Check that an archived record is that of its line, and of this key."""
@@ -138,8 +145,9 @@ class LockedLines(FileSource):
 
 
 def _joined(lines: Sequence[str], before: str) -> str:
-    """Return the content of a file with these lines, whose last one ends as before."""
+    """Return the content of a file with these lines, with a final newline if it had one before."""
     if not lines:
         return ""
-    has_end = not before or before.endswith("\n")
-    return "\n".join(lines) + ("\n" if has_end else "")
+    content = "\n".join(lines)
+    had_final_newline = not before or before.endswith("\n")
+    return f"{content}\n" if had_final_newline else content

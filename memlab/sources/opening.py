@@ -24,15 +24,13 @@ from memlab.settings_file import template_of, write_settings, write_template
 from memlab.sources.base import DATABASES, Source
 from memlab.sources.recognition import Strength
 from memlab.sources.sqlite_rows import begins_as_sqlite, tables_of
-from memlab.sources.system import Match, System
+from memlab.sources.system import NOT_LOADED, Match, System
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.kind import archives_beside, store_name_of
 from memlab.store.archive.location import SUFFIX
 from memlab.store.database import stat_store
 from memlab.text import command
 
-_NOT_LOADED: Final = System("", ()).start
-"""Value of :attr:`System.start` for a system of which a start loads nothing."""
 SourceLike = str | PathLike[str] | SqliteMemoryStore | Source
 """A store: its path, its URL, an open store or a source."""
 
@@ -164,14 +162,14 @@ def harvestable() -> list[System]:
     return [system for system in SYSTEMS if system.reads]
 
 
-def open_source(location: SourceLike, *, noted: str = "") -> Source:
+def open_source(location: SourceLike, *, planned_scheme: str = "") -> Source:
     """Return the source of a store. Only the evidence for its kind and its settings are read.
 
     Parameters
     ----------
     location : str, Path, SqliteMemoryStore or Source
         A path or URL, with or without the scheme of a kind.
-    noted : str, optional
+    planned_scheme : str, optional
         The scheme of the kind that a plan recorded.
 
     Returns
@@ -188,7 +186,7 @@ def open_source(location: SourceLike, *, noted: str = "") -> Source:
     if isinstance(location, Source):
         return location
     if isinstance(location, SqliteMemoryStore):
-        return _with_settings(made_by("file", location))
+        return _with_settings(source_of_kind("file", location))
     if not isinstance(location, str | PathLike):
         raise refusal(location, "store", call="memlab", name="source")
     text = fspath(location)
@@ -197,35 +195,43 @@ def open_source(location: SourceLike, *, noted: str = "") -> Source:
     if "://" not in text:  # a path, not a URL
         stat_store(Path(text if system is None else path_text))
     elif system is None:
-        known = [name for system in all_systems() for name in system.schemes]
+        known_schemes = [name for known in all_systems() for name in known.schemes]
         raise MemlabError(
-            f"memlab knows no kind of store called {scheme!r}; it knows {', '.join(known)}"
+            f"memlab knows no kind of store called {scheme!r}; it knows {', '.join(known_schemes)}"
         )
     if system is None:
-        scheme = _kind_of(text, noted)
+        scheme = _kind_of(text, planned_scheme)
     return open_kind(scheme, location)
 
 
 def open_kind(scheme: str, location: str | PathLike[str]) -> Source:
     """Return a source of a known kind, with the settings of the store applied."""
-    return _with_settings(made_by(scheme, location))
+    return _with_settings(source_of_kind(scheme, location))
 
 
-def _kind_of(text: str, noted: str = "") -> str:
+def _kind_of(text: str, planned_scheme: str) -> str:
     """Return the scheme of the kind of store at a path, by evidence, records and a plan.
 
     The scheme is ``file`` if there is no evidence. Opening the file then reports what is wrong.
+
+    Parameters
+    ----------
+    text : str
+        The path.
+    planned_scheme : str
+        The scheme that a plan recorded; empty for none.
     """
     path = Path(text)
     recognised = recognise(path)
-    recorded = known_kinds(path)
-    if not recorded and (recognised is None or recognised.scheme not in schemes()):
+    recorded = recorded_kinds(path)
+    is_built_in = recognised is not None and recognised.scheme in schemes()
+    if not recorded and not is_built_in:
         recorded = _kinds_of_plugins(path)
-    if noted and noted not in recorded:
-        recorded = (*recorded, noted)
+    if planned_scheme and planned_scheme not in recorded:
+        recorded = (*recorded, planned_scheme)
     if recognised is not None:
         if recorded and recognised.scheme not in recorded:
-            raise _another_kind(text, recognised, recorded)
+            raise _contradiction_error(text, recognised, recorded)
         return recognised.scheme
     by_evidence = [match.system.first_scheme for match in _matches_at(path)]
     possible = list(recorded)
@@ -233,30 +239,32 @@ def _kind_of(text: str, noted: str = "") -> str:
         possible = [kind for kind in recorded if kind in by_evidence]
     if len(possible) == 1:
         return possible[0]
-    candidates = possible or by_evidence or could_be(path)
+    candidates = possible or by_evidence or possible_kinds(path)
     if candidates:
-        raise _undecided(text, candidates)
+        raise _undecided_error(text, candidates)
     return "file"
 
 
-def known_kinds(path: Path) -> tuple[str, ...]:
+def recorded_kinds(path: Path) -> tuple[str, ...]:
     """Return the schemes of the kinds that a folder's settings or archives record.
 
     The settings take precedence, because the kind is in them if a person named it.
     """
     with suppress(OSError, ValueError, RuntimeError):
-        return () if path.is_file() else _recorded_kinds(path, folder_schemes())
+        if not path.is_file():
+            return _recorded_kinds(path, folder_schemes())
     return ()
 
 
-def _recorded_kinds(path: Path, folders: Sequence[str]) -> tuple[str, ...]:
-    """Return which of these schemes a folder's settings or archives record."""
-    real = path.expanduser().resolve()
-    existing = real if real.exists() else None
-    chosen = read_settings(real.parent, real.name, existing).kind
-    if chosen is not None and chosen in folders:
-        return (chosen,)
-    return tuple(dict.fromkeys(kind for _, kind in archives_beside(real, folders)))
+def _recorded_kinds(path: Path, candidates: Sequence[str]) -> tuple[str, ...]:
+    """Return the schemes that a folder's settings or archives record, among some schemes."""
+    folder = path.expanduser().resolve()
+    existing_folder = folder if folder.exists() else None
+    kind_in_settings = read_settings(folder.parent, folder.name, existing_folder).kind
+    if kind_in_settings is not None and kind_in_settings in candidates:
+        return (kind_in_settings,)
+    kinds_of_archives = [kind for _, kind in archives_beside(folder, candidates)]
+    return tuple(dict.fromkeys(kinds_of_archives))
 
 
 def _kinds_of_plugins(path: Path) -> tuple[str, ...]:
@@ -265,11 +273,11 @@ def _kinds_of_plugins(path: Path) -> tuple[str, ...]:
         if path.is_file():
             return ()
         built_in = schemes()
-        folders = [
+        candidates = [
             name for name, kind in all_kinds().items() if kind.is_folder and name not in built_in
         ]
-        if folders:
-            return _recorded_kinds(path, folders)
+        if candidates:
+            return _recorded_kinds(path, candidates)
     return ()
 
 
@@ -278,7 +286,7 @@ def folder_schemes() -> tuple[str, ...]:
     return tuple(scheme for scheme, kind in kinds().items() if kind.is_folder)
 
 
-def could_be(path: Path) -> list[str]:
+def possible_kinds(path: Path) -> list[str]:
     """Return the schemes of the kinds of store that a folder with a ``MEMORY.md`` may be.
 
     Projects keep documents under that name too, so that a person has to decide.
@@ -296,10 +304,10 @@ def could_be(path: Path) -> list[str]:
     return candidates
 
 
-def _undecided(text: str, candidates: Sequence[str]) -> UndecidedKindError:
+def _undecided_error(text: str, candidates: Sequence[str]) -> UndecidedKindError:
     """Return the error for a folder that may be of several kinds."""
     names = tuple(f"{scheme}:{text}" for scheme in candidates)
-    systems = [_system_known(scheme).name for scheme in candidates]
+    systems = [_known_system(scheme).name for scheme in candidates]
     commands = " or ".join(command("show", name) for name in names)
     return UndecidedKindError(
         f"{text} may be {' or '.join(systems)}, and as well a project's own documents: nothing in "
@@ -309,23 +317,26 @@ def _undecided(text: str, candidates: Sequence[str]) -> UndecidedKindError:
     )
 
 
-def _another_kind(text: str, recognised: Recognised, kinds: Sequence[str]) -> UndecidedKindError:
+def _contradiction_error(
+    text: str, recognised: Recognised, kinds: Sequence[str]
+) -> UndecidedKindError:
     """Return the error for a folder whose evidence contradicts its recorded kinds."""
     names = tuple(f"{scheme}:{text}" for scheme in (recognised.scheme, *kinds))
-    known = " and ".join(_system_known(kind).name for kind in kinds)
+    recorded_systems = " and ".join(_known_system(kind).name for kind in kinds)
     commands = " or ".join(command("show", name) for name in names)
     return UndecidedKindError(
-        f"{text} is known as {known}, by its archive, its settings or a plan, and now looks like "
-        f"{recognised.system}: it {recognised.evidence}; nothing was done: say which it is by its "
-        f"scheme, {commands}. What was taken out comes back as before, with memlab restore",
+        f"{text} is known as {recorded_systems}, by its archive, its settings or a plan, and now "
+        f"looks like {recognised.system}: it {recognised.evidence}; nothing was done: say which "
+        f"it is by its scheme, {commands}. What was taken out comes back as before, with memlab "
+        "restore",
         folder=text,
         names=names,
     )
 
 
-def made_by(scheme: str, location: str | PathLike[str] | SqliteMemoryStore) -> Source:
+def source_of_kind(scheme: str, location: str | PathLike[str] | SqliteMemoryStore) -> Source:
     """Import the module of a known kind and return a source of it."""
-    source = cast("Callable[[Any], Source]", _system_known(scheme).kind)(location)
+    source = cast("Callable[[Any], Source]", _known_system(scheme).kind)(location)
     if scheme not in schemes():
         from memlab.sources.installed import unproven_reason
 
@@ -333,7 +344,7 @@ def made_by(scheme: str, location: str | PathLike[str] | SqliteMemoryStore) -> S
     return source
 
 
-def _system_known(scheme: str) -> System:
+def _known_system(scheme: str) -> System:
     """Return the system of a scheme that is known to exist."""
     system = system_named(scheme)
     if system is None:
@@ -355,7 +366,8 @@ def recognise(path: Path) -> Recognised | None:
         if not (path.is_file() or path.is_dir()):
             return None
         matches = _matches_at(path)
-        is_certain = len(matches) == 1 or (matches and path.is_file())
+        # Systems that recognise the same file are in order of precedence; folders are ambiguous.
+        is_certain = len(matches) == 1 or (len(matches) > 1 and path.is_file())
         if is_certain:
             system, store, evidence = matches[0]
             return Recognised(
@@ -370,7 +382,7 @@ def recognise(path: Path) -> Recognised | None:
 def _matches_at(path: Path) -> list[Match]:
     """Return the strongest evidence of memlab's own systems, else that of installed packages."""
     matches = _strongest_at(path)
-    if matches or known_kinds(path):
+    if matches or recorded_kinds(path):
         return matches
     from memlab.sources.installed import installed_matches
 
@@ -378,9 +390,7 @@ def _matches_at(path: Path) -> list[Match]:
     return _strongest(installed_matches(path, tables, schemes()))
 
 
-def _strongest(
-    matches: list[Match],
-) -> list[Match]:
+def _strongest(matches: list[Match]) -> list[Match]:
     """Return the matches with the strongest evidence."""
     best = max((match.evidence.strength for match in matches), default=None)
     return [match for match in matches if match.evidence.strength == best]
@@ -405,7 +415,10 @@ def _strongest_at(path: Path) -> list[Match]:
 
 def is_store(path: Path) -> bool:
     """Return whether a path is a store, by evidence, settings or archives."""
-    return recognise(path) is not None or bool(known_kinds(path) or _kinds_of_plugins(path))
+    if recognise(path) is not None:
+        return True
+    kinds_recorded = recorded_kinds(path) or _kinds_of_plugins(path)
+    return bool(kinds_recorded)
 
 
 def is_named_by_scheme(name: str) -> bool:
@@ -413,10 +426,10 @@ def is_named_by_scheme(name: str) -> bool:
     return "://" not in name and _system_in(name) is not None
 
 
-def start_words(name: str) -> str:
-    """Return how its agent uses the active memories of a store, in a few words.
+def start_label(name: str) -> str:
+    """Return a label for the use of a store's active memories by its agent.
 
-    >>> start_words("/srv/memory.db"), start_words("redis://localhost/0")
+    >>> start_label("/srv/memory.db"), start_label("redis://localhost/0")
     ('a start', 'recalled from')
     """
     return _system_of(name).start
@@ -444,7 +457,8 @@ def can_delete_from(name: str) -> bool:
     """
     if _system_in(name) is None:
         return True
-    return not made_by(name.partition(":")[0], name).read_only_reason
+    scheme = name.partition(":")[0]
+    return not source_of_kind(scheme, name).read_only_reason
 
 
 def is_searched(name: str) -> bool:
@@ -461,18 +475,20 @@ def settings_of(source: Source) -> Settings:
     """Return the settings of a store in ``memlab.toml``, read once; empty ones without a file."""
     if source.settings is None:
         place = settings_place(source)
-        source.settings = NO_SETTINGS if place is None else read_settings(*place)
+        source.settings = NO_SETTINGS
+        if place is not None:
+            source.settings = read_settings(place.folder, place.name, place.permissions_template)
     return source.settings
 
 
-def remember(source: Source, chosen: Mapping[str, Any]) -> Path:
+def save_store_settings(source: Source, values: Mapping[str, Any]) -> Path:
     """Write settings of a store into ``memlab.toml``, and return the path of the file.
 
     Parameters
     ----------
     source : Source
         The store.
-    chosen : mapping of str to object
+    values : mapping of str to object
         The values by key; None removes a setting.
 
     Raises
@@ -481,11 +497,11 @@ def remember(source: Source, chosen: Mapping[str, Any]) -> Path:
         If the store has no folder for settings.
     """
     place = _settings_place_of(source)
-    is_noted = settings_of(source).kind is not None
-    source.settings = None
-    if source.is_folder and (is_noted or not _shows_its_kind(source)):
-        chosen = {**chosen, "kind": source.scheme}
-    return write_settings(*place, chosen)
+    is_kind_recorded = settings_of(source).kind is not None
+    source.settings = None  # to be read again
+    if source.is_folder and (is_kind_recorded or not _is_kind_evident(source)):
+        values = {**values, "kind": source.scheme}
+    return write_settings(place.folder, place.name, place.permissions_template, values)
 
 
 class SettingsTemplate(NamedTuple):
@@ -498,7 +514,7 @@ class SettingsTemplate(NamedTuple):
     text : str
         Its text.
     left_out : dict of str to str
-        Why a setting is not in it, by key.
+        The reason for each setting that is not in it, by key.
     """
 
     file: Path
@@ -507,7 +523,7 @@ class SettingsTemplate(NamedTuple):
 
 
 def settings_without_effect(source: Source) -> dict[str, str]:
-    """Return why a setting has no effect on a store, by the key of the setting.
+    """Return the reason for each setting that has no effect on a store, by its key.
 
     >>> list(settings_without_effect(open_kind("file", "memory.db")))
     ['kind', 'claude']
@@ -518,7 +534,7 @@ def settings_without_effect(source: Source) -> dict[str, str]:
         reasons["kind"] = "the kind of a file or of a server is always known"
     if source.own_settings != "claude":
         reasons["claude"] = "it is not Claude Code's memory"
-    if _system_of(source.name).start == _NOT_LOADED:
+    if _system_of(source.name).start == NOT_LOADED:
         reasons["context_window"] = "a start loads nothing of it"
     if not source.is_copied:
         reasons["keep_copies"] = "copies are kept of folders and of memory_items alone"
@@ -553,16 +569,16 @@ def settings_template(source: Source, *, write: bool) -> SettingsTemplate:
     """
     with source.reading():
         pass  # raises an error if this is no store, or if it cannot be read
-    folder, name, like = _settings_place_of(source)
+    place = _settings_place_of(source)
     left_out = settings_without_effect(source)
     examples = {key: example for key, example in EXAMPLES.items() if key not in left_out}
     if "kind" in examples:
         examples["kind"] = f'"{source.scheme}"'
-    text = template_of(folder, name, like, examples)
-    file = folder / FILE
+    text = template_of(place.folder, place.name, place.permissions_template, examples)
+    file = place.folder / FILE
     if write:
-        source.settings = None
-        file = write_template(folder, name, like, examples)
+        source.settings = None  # to be read again
+        file = write_template(place.folder, place.name, place.permissions_template, examples)
     return SettingsTemplate(file, text, left_out)
 
 
@@ -575,13 +591,13 @@ class SettingsPlace(NamedTuple):
         Folder of the settings file.
     name : str
         Name of the store in that file.
-    like : Path or None
+    permissions_template : Path or None
         File or folder whose owner must own the settings file; None for anybody.
     """
 
     folder: Path
     name: str
-    like: Path | None
+    permissions_template: Path | None
 
 
 def _settings_place_of(source: Source) -> SettingsPlace:
@@ -594,7 +610,7 @@ def _settings_place_of(source: Source) -> SettingsPlace:
     return place
 
 
-def _shows_its_kind(source: Source) -> bool:
+def _is_kind_evident(source: Source) -> bool:
     """Return whether the location of a folder, or traces of its system's program, show its kind.
 
     The kind is then left out of the settings, because the first versions of memlab reject it as an
@@ -617,7 +633,7 @@ def settings_place(source: Source) -> SettingsPlace | None:
     except (UnsafeDeletionError, OSError, ValueError, RuntimeError):
         return None
     name = source.name if template is None else template.name
-    return SettingsPlace(folder=folder, name=name, like=template)
+    return SettingsPlace(folder=folder, name=name, permissions_template=template)
 
 
 def _with_settings(source: Source) -> Source:
@@ -639,50 +655,51 @@ NOT_ENTERED: Final = frozenset(
 """Names of folders that a search does not enter: they hold many files of others and no stores."""
 
 
-class Search(NamedTuple):
+class StoreSearch(NamedTuple):
     """The result of a search for stores.
 
     Attributes
     ----------
     stores : tuple of Recognised
         The stores, sorted by path.
-    shut : tuple of Path
+    unreadable : tuple of Path
         Folders that could not be read.
-    others : tuple of Path
+    other_databases : tuple of Path
         SQLite databases that are not stores.
     """
 
     stores: tuple[Recognised, ...]
-    shut: tuple[Path, ...]
-    others: tuple[Path, ...]
+    unreadable: tuple[Path, ...]
+    other_databases: tuple[Path, ...]
 
 
 def usual_places(environment: Mapping[str, str] | None = None) -> list[Path]:
     """Return the default paths of stores of all known systems, which need not exist."""
-    variables = os.environ if environment is None else environment
-    home = Path(variables.get("HOME") or Path.home())
+    if environment is None:
+        environment = os.environ
+    home = Path(environment.get("HOME") or Path.home())
     places: list[Path] = []
     for kind in all_kinds().values():
-        places += kind.usual_places(home, variables)
+        places += kind.usual_places(home, environment)
     return places
 
 
-def find_below(folders: list[Path]) -> Search:
+def find_below(folders: list[Path]) -> StoreSearch:
     """Search folders and everything below them for stores."""
     stores: dict[str, Recognised] = {}
     errors: list[OSError] = []
-    others: list[Path] = []
+    other_databases: list[Path] = []
     endings = tuple({ending for kind in all_kinds().values() for ending in kind.endings})
     for folder in folders:
         for path, names, files in os.walk(folder, onerror=errors.append):
             # os.walk enters the folders that remain in this list.
             names[:] = sorted(set(names) - NOT_ENTERED)
-            for store in _stores_at(Path(path), names, files, others, endings):
+            for store in _stores_at(Path(path), names, files, other_databases, endings):
                 stores.setdefault(os.path.realpath(store.path), store)
-    return Search(
+    return StoreSearch(
         stores=tuple(stores[path] for path in sorted(stores, key=Path)),
-        shut=tuple(Path(os.fsdecode(error.filename or "?")) for error in errors),
-        others=tuple(others),
+        unreadable=tuple(Path(os.fsdecode(error.filename or "?")) for error in errors),
+        other_databases=tuple(other_databases),
     )
 
 
@@ -690,12 +707,21 @@ def _stores_at(
     folder: Path,
     names: list[str],
     files: list[str],
-    others: list[Path],
+    other_databases: list[Path],
     endings: tuple[str, ...],
 ) -> Iterator[Recognised]:
-    """Yield the stores that a folder is or has; append other SQLite databases to `others`.
+    """Yield the store that a folder is, and the stores among its files and the archives' names.
 
-    The files of stores have one of the `endings`.
+    Parameters
+    ----------
+    folder : Path
+        The folder.
+    names, files : list of str
+        The names of its subfolders and of its files.
+    other_databases : list of Path
+        SQLite databases that are no stores are appended to it.
+    endings : tuple of str
+        File name suffixes of stores.
     """
     if _may_be_store(folder, {*names, *files}):
         store = recognise(folder)
@@ -704,25 +730,26 @@ def _stores_at(
     archives = {
         name for name in files if name.endswith(SUFFIX) and not _is_of_store_elsewhere(folder, name)
     }
-    archived = {_store_beside(folder, name) for name in archives}
-    archived.discard("")  # the store of an archive is not known
+    archived_names = {_store_beside(folder, name) for name in archives}
+    archived_names.discard("")  # the store of an archive is not known
     names_of_stores = {name for name in files if name.endswith(endings)}
-    for name in sorted(archived | (names_of_stores - archives)):
+    for name in sorted(archived_names | (names_of_stores - archives)):
         path = folder / name
         if path.is_symlink() and path.exists():
             continue
-        is_named = name in archived or name.endswith(DATABASES)
+        is_named = name in archived_names or name.endswith(DATABASES)
         is_database = begins_as_sqlite(path)
         with suppress(ChangedWhileReadError):
+            # A file with the name of a database that is none is not examined.
             is_candidate = is_database or path.is_dir() or not name.endswith(DATABASES)
             store = None
             if is_candidate:
-                store = recognise(path) or _known_at(path)
+                store = recognise(path) or _recorded_at(path)
             if store is not None:
                 yield store
                 continue
-            if is_database and name not in archived and tables_of(path):
-                others.append(path)
+            if is_database and name not in archived_names and tables_of(path):
+                other_databases.append(path)
                 continue
         if is_named:
             yield Recognised("file", path, "named like a store")
@@ -752,13 +779,13 @@ def _store_beside(folder: Path, archive: str) -> str:
     return store_name_of(archive, folders)
 
 
-def _known_at(path: Path) -> Recognised | None:
+def _recorded_at(path: Path) -> Recognised | None:
     """Return a folder by its recorded kind; None unless exactly one kind is recorded."""
     if not path.is_dir():
         return None
-    schemes_recorded = known_kinds(path) or _kinds_of_plugins(path)
+    schemes_recorded = recorded_kinds(path) or _kinds_of_plugins(path)
     if len(schemes_recorded) != 1:
         return None
     (scheme,) = schemes_recorded
-    system = _system_known(scheme)
+    system = _known_system(scheme)
     return Recognised(scheme, path, system.name, "is known so by its settings or archive")

@@ -4,11 +4,12 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from memlab.errors import ArchiveError, ChangedWhileReadError, StoreError, UnsafeDeletionError
 from memlab.lazy import import_extra
-from memlab.sources.address import Address, Messages, address_of, errors_in_words
+from memlab.sources.address import Address, Messages, address_of, translated_errors
 
 SCHEMES: Final = ("postgresql", "postgres")
 OPTIONS: Final = ("agent", "archive")
@@ -75,7 +76,7 @@ def one_transaction(address: Address, *, write: bool) -> Iterator[Any]:
     """Yield a connection in a repeatable-read transaction, then commit it or roll it back."""
     psycopg = import_extra("psycopg", extra="postgresql")
     name = address.without_password(*OPTIONS)
-    with errors_in_words(name, address, (psycopg.Error, UnicodeDecodeError), _MESSAGES):
+    with translated_errors(name, address, (psycopg.Error, UnicodeDecodeError), _MESSAGES):
         connection = psycopg.connect(
             name,
             **address.secrets,
@@ -86,16 +87,18 @@ def one_transaction(address: Address, *, write: bool) -> Iterator[Any]:
         with connection:  # commits at the end, or rolls back; then closes
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             connection.read_only = not write
+            settings = dict(_SETTINGS)
             agent = address.options.get("agent")
-            settings = {**_SETTINGS, _AGENT: agent} if agent else _SETTINGS
+            if agent:
+                settings[_AGENT] = agent
             calls = ", ".join("set_config(%s, %s, true)" for _ in settings)
-            names_and_values = [part for pair in settings.items() for part in pair]
+            names_and_values = list(chain.from_iterable(settings.items()))
             connection.execute(f"SELECT {calls}", names_and_values)
             yield connection
 
 
 @contextmanager
-def value_errors_in_words() -> Iterator[None]:
+def translated_value_errors() -> Iterator[None]:
     """Raise StoreError for answers of the server that have unexpected types."""
     try:
         yield
@@ -105,7 +108,7 @@ def value_errors_in_words() -> Iterator[None]:
         raise StoreError(f"{message}; {check}") from error
 
 
-@value_errors_in_words()
+@translated_value_errors()
 def selected(
     connection: Any, query: str, parameters: Sequence[Any], *expected_types: Any
 ) -> Selected:
@@ -118,10 +121,11 @@ def selected(
     return rows
 
 
-@value_errors_in_words()
+@translated_value_errors()
 def single_value(connection: Any, query: str, parameters: Sequence[Any], kind: Any) -> Any:
-    """Return the single value of a query."""
-    ((value,),) = selected(connection, query, parameters, kind)
+    """Return the value of a query whose result is one row of one column."""
+    (row,) = selected(connection, query, parameters, kind)
+    (value,) = row
     return value
 
 
@@ -133,7 +137,7 @@ def hides_rows(connection: Any, table: str) -> bool:
 
 def is_server(source: str) -> bool:
     """Return whether a source is the URL of a PostgreSQL database."""
-    return source.startswith(tuple(f"{scheme}://" for scheme in SCHEMES))
+    return any(source.startswith(f"{scheme}://") for scheme in SCHEMES)
 
 
 def streamed(connection: Any, query: str, values: Any) -> Iterator[Selected]:
@@ -141,8 +145,11 @@ def streamed(connection: Any, query: str, values: Any) -> Iterator[Selected]:
     with connection.cursor(name="memlab") as cursor:
         cursor.itersize = _ROWS_PER_BATCH
         cursor.execute(query, values)
-        fetch = value_errors_in_words()(cursor.fetchmany)
-        while batch := fetch(_ROWS_PER_BATCH):
+        while True:
+            with translated_value_errors():
+                batch = cursor.fetchmany(_ROWS_PER_BATCH)
+            if not batch:
+                return
             yield batch
 
 
@@ -289,7 +296,7 @@ def quoted(name: str) -> str:
     return f'"{escaped}"'
 
 
-@value_errors_in_words()
+@translated_value_errors()
 def rows_where(
     connection: Any, table: Table, column: str, values: Sequence[str]
 ) -> list[tuple[str, Row]]:
@@ -299,6 +306,7 @@ def rows_where(
     """
     name = quoted(column)
     columns = ", ".join(f"t.{quoted(other)}::text" for other in table.types)
+    types_of_columns = [str | None] * len(table.types)
     rows = []
     for value, *row in selected(
         connection,
@@ -306,7 +314,7 @@ def rows_where(
         f"WHERE t.{name} = ANY (%s::text[]::{table.types[column]}[])",
         (list(values),),
         str,
-        *(str | None for _ in table.types),
+        *types_of_columns,
     ):
         texts = dict(zip(table.types, row, strict=True))
         fields = {

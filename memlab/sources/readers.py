@@ -13,8 +13,7 @@ from memlab.store.archive.schema import SampleRow
 from memlab.store.records import fingerprint_of
 from memlab.store.selection import TriggerEffect
 
-_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
-
+_EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
 
 Key = int | str
 """Primary key of a memory in its source, such as a rowid, a hash key or a file name.
@@ -100,17 +99,27 @@ class Rows:
     others: ExtraColumns = field(default_factory=dict)
 
 
-def check_requested(requested: Iterable[str], known: Collection[str], thing: str) -> None:
-    """Raise StoreError if a column that the caller requested is unknown."""
-    unknown = [name for name in requested if name not in known]
+def check_requested(requested: Iterable[str], existing: Collection[str], owner: str) -> None:
+    """Raise StoreError if a column that the caller requested does not exist.
+
+    Parameters
+    ----------
+    requested : iterable of str
+        The requested columns.
+    existing : collection of str
+        The columns that exist.
+    owner : str
+        The table or the store that has the columns, for messages.
+    """
+    unknown = [name for name in requested if name not in existing]
     if not unknown:
         return
-    advice = f"it has {', '.join(known)}" if known else "leave columns= out"
-    raise errors.StoreError(f"{thing} has no column {', '.join(unknown)}; {advice}")
+    advice = f"it has {', '.join(existing)}" if existing else "leave columns= out"
+    raise errors.StoreError(f"{owner} has no column {', '.join(unknown)}; {advice}")
 
 
 def rows_from_dicts(
-    rows: list[dict[str, Any]], *, with_body: bool, others: ExtraColumns = _NONE
+    rows: list[dict[str, Any]], *, with_body: bool, others: ExtraColumns = _EMPTY
 ) -> Rows:
     """Return a batch of rows that are given as dictionaries, which have the same keys.
 
@@ -124,7 +133,10 @@ def rows_from_dicts(
     """
     from memlab.sources.tables import table_of
 
-    faults = [Fault(*fault) for row in rows for fault in row.get("faults", ())]
+    faults = []
+    for row in rows:
+        for position, column, reason in row.get("faults", ()):
+            faults.append(Fault(position, column, reason))
     first_row = rows[0]  # a batch is never empty
     names = [name for name in first_row if name != "faults"]
     table = table_of({name: [row[name] for row in rows] for name in names})
@@ -202,9 +214,9 @@ class Writer(Reader):
 
     atomic: ClassVar[bool] = True
     likely_cause: ClassVar[str] = "somebody else who writes to the store"
-    rows_left_out: Mapping[str, int] = _NONE
+    rows_left_out: Mapping[str, int] = _EMPTY
     entries_left: Sequence[Key] = ()
-    index_before: Mapping[str, IndexVersion] = MappingProxyType({})
+    index_before: Mapping[str, IndexVersion] = _EMPTY
 
     def is_index_as_left(self) -> bool:
         """Return whether nobody changed the index after the plan of :attr:`index_before`."""
@@ -362,6 +374,7 @@ class Writer(Reader):
         advice = f"all was rolled back: look for {self.likely_cause}"
         stored_records = self.records(keys_of(records))
         for key, record in records:
+            # The stored records come in the same order; one that is missing shifts the rest.
             stored_key, stored_record = next(stored_records, (None, b""))
             if stored_key != key or not self.is_back(stored_record, record):
                 raise errors.ArchiveError(
@@ -375,7 +388,7 @@ class Writer(Reader):
         return self.is_back(current, record)
 
     def is_back(self, current: bytes, record: bytes) -> bool:
-        """Return whether a memory matches its archived record, whatever its index entry."""
+        """Return whether a memory matches its archived record; its index entry may differ."""
         return current == record
 
 

@@ -21,11 +21,11 @@ OWN_SESSION: Final = "own session"
 """A read in the session that wrote the memory."""
 WRITE: Final = "write"
 """A change of a memory. It is not a read; a harvest keeps it to classify later reads."""
-APART: Final = {
+EXCLUDED_KINDS: Final = {
     MAINTENANCE: "before an edit of the same memory",
     OWN_SESSION: "in the session that wrote the memory",
 }
-"""Kinds of read that do not count as a need, with their name in messages."""
+"""Kinds of read that are no evidence of a need, each with its name in messages."""
 
 LOG_SUFFIX: Final = ".reads.jsonl"
 """End of the name of an access log that a harvest writes beside its source."""
@@ -71,8 +71,8 @@ class HarvestResult:
 
     Attributes
     ----------
-    reads, apart, writes : list of Read
-        Reads that count as a need, other reads, and changes.
+    reads, excluded, writes : list of Read
+        Reads that are evidence of a need, reads of :data:`EXCLUDED_KINDS`, and changes.
     left_out : Counter
         Number of calls, lines and files that were left out, by reason.
     notes : list of str
@@ -86,7 +86,7 @@ class HarvestResult:
     """
 
     reads: list[Read] = field(default_factory=list)
-    apart: list[Read] = field(default_factory=list)
+    excluded: list[Read] = field(default_factory=list)
     writes: list[Read] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
@@ -152,16 +152,16 @@ def moment_of_seconds(seconds: object) -> datetime | None:
         return None
 
 
-LONGEST: Final = 2**26
+MAX_LINE_BYTES: Final = 2**26
 """Maximum length of a line in bytes; a longer line is skipped in pieces."""
-_LARGEST: Final = 2**36
+_MAX_FILE_BYTES: Final = 2**36
 """Maximum size of a file in bytes, holes included."""
 _PIECE_BYTES: Final = 2**20
 """Bytes of a skipped line that are read at once."""
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 BROKEN: Final = "lines that are broken or cut short"
-TOO_LONG: Final = f"lines of over {LONGEST // 2**20} MiB"
+TOO_LONG: Final = f"lines of over {MAX_LINE_BYTES // 2**20} MiB"
 UNREADABLE: Final = "files that cannot be read"
 ANOTHER_FORMAT: Final = "files in an unknown format"
 
@@ -196,7 +196,7 @@ class LineReader:
         has_type = False
         size = 0
         try:
-            with ordinary_file(file, max_bytes=_LARGEST) as opened:
+            with ordinary_file(file, max_bytes=_MAX_FILE_BYTES) as opened:
                 size = os.fstat(opened.fileno()).st_size
                 for line in self._lines(opened):
                     if not (line.startswith(b"{") and line.endswith(b"}")):
@@ -222,8 +222,8 @@ class LineReader:
 
     def _lines(self, opened: IO[bytes]) -> Iterator[bytes]:
         """Yield the lines of a file that are not blank; skip and count lines that are too long."""
-        while line := opened.readline(LONGEST):
-            if len(line) == LONGEST and not line.endswith(b"\n"):
+        while line := opened.readline(MAX_LINE_BYTES):
+            if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
                 self.left_out[TOO_LONG] += 1
                 _skip_line(opened)
                 continue
@@ -247,15 +247,17 @@ def parsed(text: Any) -> Any:
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """Return a JSON object; an empty one for another value."""
+    """Return a value if it is a JSON object, else an empty object."""
     return value if isinstance(value, dict) else {}
 
 
 def sequence(value: Any) -> list[Any]:
-    """Return a JSON array; an empty one for another value."""
+    """Return a value if it is a JSON array, else an empty array."""
     return value if isinstance(value, list) else []
 
 
 def text(value: Any) -> str:
-    """Return a JSON string without lone surrogates; an empty one for another value."""
-    return value.encode(errors="replace").decode() if isinstance(value, str) else ""
+    """Return a value without lone surrogates if it is a JSON string, else an empty string."""
+    if not isinstance(value, str):
+        return ""
+    return value.encode(errors="replace").decode()

@@ -38,11 +38,11 @@ def one_moment(path: Path) -> Iterator[sqlite3.Connection]:
 def rows_in(path: Path, query: str) -> list[Any]:
     """Return the rows of a query; retry if the database is written meanwhile."""
 
-    def look() -> list[Any]:
+    def query_once() -> list[Any]:
         with one_moment(path) as connection:
             return connection.execute(query).fetchall()
 
-    return retry_if_changed(look)
+    return retry_if_changed(query_once)
 
 
 def tables_of(path: Path) -> dict[str, frozenset[str]]:
@@ -97,11 +97,11 @@ def exact_rows(
             yield {name: value for name, value in pairs if value is not None}
 
 
-def note_on_newer_schema(schema: object, known: int) -> str:
-    """Return the note for a schema that is newer than the known one; empty for another."""
-    if not isinstance(schema, int) or schema <= known:
+def note_on_newer_schema(schema: object, newest_known: int) -> str:
+    """Return the note for a schema that is newer than the known ones; empty for another."""
+    if not isinstance(schema, int) or schema <= newest_known:
         return ""
-    return f"{schema}, newer than {known}, the newest that memlab knows"
+    return f"{schema}, newer than {newest_known}, the newest that memlab knows"
 
 
 class TableReader(readers.Reader):
@@ -122,10 +122,10 @@ class TableReader(readers.Reader):
     needed: ClassVar[Sequence[str]]
 
     def __init__(self, connection: sqlite3.Connection, source: "TableSource") -> None:
-        for table, columns in {**source.tables, self.table: self.needed}.items():
-            base.check_table(
-                source.path, self.system, table, columns, columns_of(connection, table)
-            )
+        needed_columns = {**source.tables, self.table: self.needed}
+        for table, needed in needed_columns.items():
+            existing = columns_of(connection, table)
+            base.check_table(source.path, self.system, table, needed, existing)
         self.connection = connection
         self.source = source
         self.columns = columns_of(connection, self.table)
@@ -135,7 +135,8 @@ class TableReader(readers.Reader):
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[readers.Rows]:
         """Yield the memories in batches, in order of position."""
         readers.check_requested(columns, self.columns, self.table)
-        for keys in batched(key for _, key in sorted(self._places())):
+        keys_in_order = [key for _, key in sorted(self._places())]
+        for keys in batched(keys_in_order):
             rows_by_key = self._exact(keys)
             missing = [key for key in keys if key not in rows_by_key]
             if missing:
@@ -152,7 +153,9 @@ class TableReader(readers.Reader):
         """Yield the keys and the records of the existing memories."""
         for batch in batched(keys):
             records = self._records(self._exact(batch))
-            yield from ((key, records[key]) for key in batch if key in records)
+            for key in batch:
+                if key in records:
+                    yield key, records[key]
 
     @abstractmethod
     def about(self) -> base.About:
@@ -176,8 +179,8 @@ class TableReader(readers.Reader):
         rows = exact_rows(self.connection, self.table, column, keys)
         return {row[column]: row for row in rows}
 
-    def _one(self, statement: str) -> Any:
-        """Return the single value of a query."""
+    def _single_value(self, statement: str) -> Any:
+        """Return the first value of the first row of a query."""
         return self.connection.execute(statement).fetchone()[0]
 
 

@@ -11,6 +11,10 @@ _PACKAGE: Final = "memlab.systems"
 """Package to which the relative module names of systems refer."""
 
 
+NOT_LOADED: Final = "recalled from"
+"""Value of :attr:`System.start` for a system of which a start loads nothing."""
+
+
 class System(NamedTuple):
     """A system whose stores memlab reads. Its modules are imported when they are needed.
 
@@ -29,8 +33,8 @@ class System(NamedTuple):
     """Module and class of its source, ``package.module:Class``; empty if it has reads alone."""
     reads: str = ""
     """Module that finds its recorded reads; empty if it records none."""
-    start: str = "recalled from"
-    """Use of the active memories by its agent, in a few words, such as "recalled from"."""
+    start: str = NOT_LOADED
+    """Label for the use of the active memories by its agent, such as "a start"."""
     usual: tuple[str, ...] = ()
     """Patterns of paths at which such a store is expected."""
     inside: tuple[str, ...] = ()
@@ -48,8 +52,8 @@ class System(NamedTuple):
         return cast("type[Source]", getattr(import_module(module, _PACKAGE), name))
 
     @property
-    def way(self) -> Any:
-        """Module that finds reads, with the functions ``recognises(asked)`` and ``find(asked)``."""
+    def reads_module(self) -> Any:
+        """Module that finds reads, with functions ``recognises(request)`` and ``find(request)``."""
         return import_module(self.reads, _PACKAGE)
 
 

@@ -26,11 +26,14 @@ TEXTS: Final = (
     "superseded_by",
 )
 
+_ENCODED_TEXT: Final = pa.dictionary(pa.int32(), TEXT)
+_TEXT_FIELDS: Final = [(name, _ENCODED_TEXT if name in REPEATING else TEXT) for name in TEXTS]
+
 SCHEMA: Final = pa.schema(
     [
         ("position", pa.int64()),
         ("confidence", pa.float64()),
-        *((name, pa.dictionary(pa.int32(), TEXT) if name in REPEATING else TEXT) for name in TEXTS),
+        *_TEXT_FIELDS,
         ("active", pa.bool_()),
         ("chars", pa.int64()),
     ]
@@ -78,15 +81,17 @@ _DEFAULTS: Final = {"active": True, **dict.fromkeys(_LISTS, "[]")}
 """Values for columns that a source lacks; null for the others."""
 _COMPLETED: Final = [name for name in SCHEMA.names if name not in ("body", "chars")]
 """Columns that are filled with a default if a source lacks them."""
+_ALL_FIELDS: Final = (*SCHEMA, pa.field(AT_START, TEXT), RETIRED, *STATES, *SIGNALS)
+"""All columns but :data:`KEY`, whose type differs between sources."""
 
 
 def table_of(columns: Mapping[str, Sequence[Any]]) -> Any:
     """Return Python columns as an Arrow table; fill columns that the source lacks."""
     count = len(columns["position"])
-    values = {name: [_DEFAULTS.get(name)] * count for name in _COMPLETED}
-    complete = {**values, **columns}
+    defaults = {name: [_DEFAULTS.get(name)] * count for name in _COMPLETED}
+    complete = {**defaults, **columns}
     arrays = {}
-    for field in (*SCHEMA, pa.field(AT_START, TEXT), RETIRED, *STATES, *SIGNALS):
+    for field in _ALL_FIELDS:
         if field.name in complete:
             arrays[field.name] = _typed(complete[field.name], field)
     title_chars = pc.fill_null(pc.utf8_length(arrays["title"]), 0)
@@ -100,10 +105,11 @@ def table_of(columns: Mapping[str, Sequence[Any]]) -> Any:
 def _typed(values: Sequence[Any], field: Any) -> Any:
     """Return values as an array of the type of a field; ``created_at`` may hold datetimes."""
     is_encoded = pa.types.is_dictionary(field.type)
-    kind = field.type.value_type if is_encoded else field.type
-    if field.name == col.CREATED_AT and any(not isinstance(value, str | None) for value in values):
-        kind = MOMENT
-    array = pa.array(values, kind)
+    value_type = field.type.value_type if is_encoded else field.type
+    if field.name == col.CREATED_AT:
+        are_texts = all(isinstance(value, str | None) for value in values)
+        value_type = TEXT if are_texts else MOMENT
+    array = pa.array(values, value_type)
     return array.dictionary_encode() if is_encoded else array
 
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from re import IGNORECASE, MULTILINE
 from re import compile as pattern
@@ -144,7 +144,7 @@ def _projects_folder(request: HarvestRequest, default: Path | None) -> Path:
     for folder in candidates:
         if folder is not None and folder.is_dir():
             return folder
-    missing = request.transcripts or home
+    missing = home if request.transcripts is None else request.transcripts
     raise MemlabError(
         f"there are no transcripts in {missing}; name their folder with --transcripts"
     )
@@ -193,7 +193,8 @@ def _is_access_log(path: Path) -> bool:
 
 def blocks_of_type(line: dict[str, Any], block_type: str) -> list[dict[str, Any]]:
     """Return the blocks of a line's message that have a type, such as ``tool_use``."""
-    blocks = map(mapping, sequence(mapping(line.get("message")).get("content")))
+    message = mapping(line.get("message"))
+    blocks = [mapping(block) for block in sequence(message.get("content"))]
     return [block for block in blocks if block.get("type") == block_type]
 
 
@@ -294,9 +295,9 @@ def _add_uses(uses: Sequence[reads.Read], request: HarvestRequest, result: Harve
         if first_write is None:
             result.reads.append(use)
         elif use.at >= first_write:
-            result.apart.append(use._replace(kind=reads.OWN_SESSION))
+            result.excluded.append(use._replace(kind=reads.OWN_SESSION))
         else:
-            result.apart.append(use._replace(kind=reads.MAINTENANCE))
+            result.excluded.append(use._replace(kind=reads.MAINTENANCE))
 
 
 class _Scan:
@@ -345,8 +346,9 @@ class _Scan:
         for touch in self._rules.touches_in(line):
             key = (touch.call_id, touch.memory_id, touch.is_write, touch.store_path)
             if key not in self._touches:
-                counted = None if touch.outcome else self._result
-                at = reads.moment(line.get("timestamp"), counted)
+                # Times without a zone are counted, but not those of calls that do not count.
+                result = None if touch.outcome else self._result
+                at = reads.moment(line.get("timestamp"), result)
                 self._touches[key] = _RecordedTouch(touch, at, [])
             self._touches[key].copies.append(_copy_on(line, file))
             if touch.outcome is None and touch.call_id not in self._call_results:
@@ -354,12 +356,20 @@ class _Scan:
 
     def successful_touches(self) -> Iterator[SuccessfulTouch]:
         """Yield the touches that succeeded; count the others by reason."""
-        oldest_of = cache(partial(_oldest, times_of=cache(_times_by_line)))
+        times_of = cache(_times_by_line)
+
+        @cache
+        def oldest_of(files: frozenset[Path]) -> Path:
+            return _oldest(files, times_of)
+
         for touch, at, copies in self._touches.values():
             outcome = self._outcome_of(touch)
-            reason = outcome or "calls without a time"
             count = 1
-            if outcome == _SUCCEEDED and at is not None:
+            if outcome != _SUCCEEDED:
+                reason = outcome
+            elif at is None:
+                reason = "calls without a time"
+            else:
                 yield SuccessfulTouch(touch, at, _session(copies, oldest_of))
                 reason = COPIES
                 count = len(copies) - 1
@@ -368,7 +378,8 @@ class _Scan:
 
     def _outcome_of(self, touch: Touch) -> str:
         """Return the reason for which a touch does not count; empty if it counts."""
-        result = self._call_results.get(touch.call_id, _CallResult(WITHOUT_RESULT, set()))
+        no_result = _CallResult(WITHOUT_RESULT, set())
+        result = self._call_results.get(touch.call_id, no_result)
         outcome = result.outcome if touch.outcome is None else touch.outcome
         is_missing = touch.tool == "Bash" and touch.memory_id in result.missing_files
         if outcome == _SUCCEEDED and is_missing:
@@ -386,7 +397,8 @@ def _outcome(block: dict[str, Any], details: object) -> str:
     details : object
         The details of the result that the line has, as a JSON value; None for none.
     """
-    answer = next(iter(_texts(block)), "")[:200]
+    texts = _texts(block)
+    answer = texts[0][:200] if texts else ""
     is_error = block.get("is_error") is True or answer.startswith("<tool_use_error>")
     if is_error or text(details).startswith("Error"):
         return FAILED
@@ -415,33 +427,36 @@ def _texts(block: dict[str, Any]) -> list[str]:
     content = block.get("content")
     if isinstance(content, str):
         return [content]
-    parts = map(mapping, sequence(content))
+    parts = [mapping(part) for part in sequence(content)]
     return [text(part.get("text")) for part in parts if part.get("type") == "text"]
 
 
 def _copy_on(line: dict[str, Any], file: Path) -> _Copy:
-    """Return the copy of a call on a line of a file."""
+    """Return the place of a call in a file, by its line."""
     session = text(line.get("sessionId"))
     if not session:
         parts = file.parts
         session = file.stem
         if "subagents" in parts:  # SESSION/subagents/agent-ID.jsonl
             session = parts[parts.index("subagents") - 1]
-    return _Copy(file, session, text(mapping(line.get("forkedFrom")).get("sessionId")))
+    forked_from = mapping(line.get("forkedFrom"))
+    return _Copy(file, session, text(forked_from.get("sessionId")))
 
 
 def _session(copies: list[_Copy], oldest_of: Callable[[frozenset[Path]], Path]) -> str:
     """Return the session in which a call was made, from its original among the copies."""
-    candidates = [call for call in copies if not call.forked_from] or copies
-    file = oldest_of(frozenset(call.file for call in candidates))
-    original = next(call for call in candidates if call.file == file)
+    not_forked = [copy for copy in copies if not copy.forked_from]
+    candidates = not_forked or copies
+    file = oldest_of(frozenset(copy.file for copy in candidates))
+    original = next(copy for copy in candidates if copy.file == file)
     return original.forked_from or original.session
 
 
 def _oldest(files: frozenset[Path], times_of: Callable[[Path], dict[int, float]]) -> Path:
     """Return the original of files that copy each other: the one whose own lines begin first."""
     if len(files) == 1:
-        return next(iter(files))
+        (file,) = files
+        return file
     times_by_file = {file: times_of(file) for file in files}
 
     def first_own_time(file: Path) -> float:
@@ -452,7 +467,10 @@ def _oldest(files: frozenset[Path], times_of: Callable[[Path], dict[int, float]]
         own_times = [at for line, at in times_by_file[file].items() if line not in other_lines]
         return min(own_times, default=0)
 
-    return min(sorted(files), key=lambda file: (first_own_time(file), file.stat().st_mtime))
+    def age_key(file: Path) -> tuple[float, float]:
+        return first_own_time(file), file.stat().st_mtime
+
+    return min(sorted(files), key=age_key)
 
 
 def _times_by_line(file: Path) -> dict[int, float]:

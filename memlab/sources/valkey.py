@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from memlab.errors import ChangedWhileReadError, UnsafeDeletionError
 from memlab.lazy import import_extra
-from memlab.sources.address import Address, Messages, errors_in_words
+from memlab.sources.address import Address, Messages, translated_errors
 from memlab.store import shapes
 
 PASSWORDS: Final = ("VALKEYCLI_AUTH", "REDISCLI_AUTH")
@@ -28,7 +28,7 @@ def connected(address: Address, database: int) -> Iterator["ServerConnection"]:
     """Yield a connection to a database of a server."""
     valkey = import_extra("valkey", extra="valkey")
     errors = (valkey.exceptions.ValkeyError, OSError, _WrongAnswerError)
-    with errors_in_words(address.without_password(), address, errors, _MESSAGES):
+    with translated_errors(address.without_password(), address, errors, _MESSAGES):
         # The options in the URL are memlab's, not the client's.
         pool = valkey.ConnectionPool.from_url(
             address.without_password(*address.options),
@@ -76,7 +76,7 @@ class ServerConnection:
         return answer
 
     def ask_all(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Return the answers to commands that are sent together, or raise the first error."""
+        """Return the answers to commands that are sent together; raise the first error."""
         answers = self._answers(commands)
         for command, answer in zip(commands, answers, strict=True):
             _check_answer(command, answer)
@@ -84,8 +84,9 @@ class ServerConnection:
 
     def in_transaction(self, commands: Sequence[tuple[Any, ...]]) -> list[Any] | None:
         """Return the answers to commands in one transaction; None if a watched key changed."""
+        all_answers = self._answers([("MULTI",), *commands, ("EXEC",)])
         # The last answer, that to EXEC, has the answers to all commands.
-        answers: list[Any] | None = self._answers([("MULTI",), *commands, ("EXEC",)])[-1]
+        answers: list[Any] | None = all_answers[-1]
         if answers is None:
             return None
         if type(answers) is not list or len(answers) != len(commands):
@@ -108,8 +109,9 @@ class ServerConnection:
                 try:
                     answers.append(self.connection.read_response())
                 except ResponseError as error:
-                    first_error = first_error or error
-        if first_error:
+                    if first_error is None:
+                        first_error = error
+        if first_error is not None:
             raise first_error
         return answers
 
@@ -212,10 +214,14 @@ def _check_answer(command: tuple[Any, ...], answer: Any) -> None:
 def host_and_port(address: Address) -> tuple[str, int]:
     """Return the host and the port of a server; by default ``localhost`` and 6379."""
     host, colon, port = address.hosts.rpartition(":")
-    if not colon or not port.isdigit():
+    has_port = colon != "" and port.isdigit()
+    if not has_port:
         host = address.hosts
         port = "6379"
-    return host.strip("[]") or "localhost", int(port)
+    host = host.strip("[]")  # the brackets around an IPv6 address
+    if not host:
+        host = "localhost"
+    return host, int(port)
 
 
 _MESSAGES: Final[Messages] = {

@@ -82,7 +82,7 @@ class Betterdb(ServerSource):
         self.prefix = f"{self.store}:mem:"
         self._database = _database_of(self.address)
 
-    def known_as(self) -> str:
+    def canonical_name(self) -> str:
         """Return the URL of the store with the host and port of its server."""
         if self.scheme == "unix":
             server = quote(self.address.path)

@@ -298,7 +298,7 @@ class ObservationReader(TableReader):
         projects = [(str(name), count, loaded.count(str(name))) for name, count in counts]
         schema = None
         if "schema_versions" in self.tables:
-            schema = self._one("SELECT max(version) FROM schema_versions")
+            schema = self._single_value("SELECT max(version) FROM schema_versions")
         setting = f"{SETTING}={start.newest}, {start.origin}"
         facts = [
             ("loaded", f"the newest observations of one project, at most {start.newest:,}; fewer"),

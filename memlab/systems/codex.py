@@ -171,7 +171,9 @@ class RawMemoryReader(TableReader):
         """Return a report on consolidation and on deletion."""
         selected = 0
         if "selected_for_phase2" in self.columns:
-            selected = self._one(f"SELECT count(*) FROM {_TABLE} WHERE selected_for_phase2")
+            selected = self._single_value(
+                f"SELECT count(*) FROM {_TABLE} WHERE selected_for_phase2"
+            )
         facts = [
             ("consolidated", f"{counted(selected, 'memories')} in what a start loads"),
             ("deletion", "none by memlab: Codex deletes what is unused for long itself"),
@@ -345,7 +347,7 @@ def _add_each_citation_once(sessions: list[_Session], result: HarvestResult) -> 
         if read.kind == READ:
             result.reads.append(read)
         else:
-            result.apart.append(read)
+            result.excluded.append(read)
 
 
 def _root(session: str, parents: dict[str, str]) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Final
 from memlab.errors import ChangedWhileReadError, StoreError
 from memlab.files import ordinary_file
 from memlab.items import CHARS_PER_TOKEN
-from memlab.sources.base import About, FileSource, Trouble, WholeReader
+from memlab.sources.base import About, Diagnostic, FileSource, WholeReader
 from memlab.sources.capabilities import StartLimit
 from memlab.sources.readers import Key, Reader
 from memlab.sources.reads import text as readable
@@ -226,7 +226,7 @@ class Hermes(FileSource):
         facts.append(("deletion", "none by memlab: a running Hermes writes its entries back"))
         return About(TextPage("Hermes", facts, []), {"store": self.name, "files": counts})
 
-    def diagnostics(self) -> Sequence[Trouble]:
+    def diagnostics(self) -> Sequence[Diagnostic]:
         """Return a finding that counts the files at their limit, to which Hermes adds no entry."""
         full_files = []
         for name, size in self.sizes().items():
@@ -234,9 +234,9 @@ class Hermes(FileSource):
             if size >= limit:
                 full_files.append(f"{name} has {size:,} of at most {limit:,} characters")
         return [
-            Trouble(
+            Diagnostic(
                 name="limit",
-                found=len(full_files),
+                occurrences=len(full_files),
                 summary="; ".join(full_files) or "every file is below its limit of characters",
                 advice="Hermes adds no entry there: remove or shorten some with its memory tool",
             )

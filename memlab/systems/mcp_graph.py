@@ -77,9 +77,9 @@ class McpGraph(FileSource):
         return None
 
     @classmethod
-    def usual_places(cls, home: Path, known: Mapping[str, str]) -> Sequence[Path]:
+    def usual_places(cls, home: Path, environment: Mapping[str, str]) -> Sequence[Path]:
         """Return the file that the environment names. The default is in the server's package."""
-        name = known.get(_VARIABLE, "")
+        name = environment.get(_VARIABLE, "")
         if name.startswith("~/"):
             return [home / name[2:]]
         path = Path(name)

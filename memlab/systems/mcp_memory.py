@@ -83,10 +83,10 @@ class McpMemory(TableSource):
     shape = staticmethod(_SHAPE)
 
     @classmethod
-    def usual_places(cls, home: Path, known: Mapping[str, str]) -> list[Path]:
+    def usual_places(cls, home: Path, environment: Mapping[str, str]) -> list[Path]:
         """Return the service's folders on Linux and macOS."""
         on_a_mac = home / "Library" / "Application Support" / "mcp-memory"
-        return [*super().usual_places(home, known), on_a_mac]
+        return [*super().usual_places(home, environment), on_a_mac]
 
     def reader(self, connection: sqlite3.Connection) -> "MemoryReader":
         """Return a reader of the service's memories."""
@@ -192,7 +192,7 @@ class MemoryReader(TableReader):
         def count(table: str, condition: str = "1") -> int:
             if table not in self.tables:
                 return 0
-            return int(self._one(f"SELECT count(*) FROM {table} WHERE {condition}"))
+            return int(self._single_value(f"SELECT count(*) FROM {table} WHERE {condition}"))
 
         counts = {
             "schema": self.schema(),
@@ -217,7 +217,7 @@ class MemoryReader(TableReader):
     def schema(self) -> int | None:
         """Return the schema version of the database; None if it stores none."""
         query = "SELECT max(CAST(value AS INTEGER)) FROM metadata WHERE key = 'schema_version'"
-        return self._one(query) if "metadata" in self.tables else None
+        return self._single_value(query) if "metadata" in self.tables else None
 
     def _places(self) -> Iterator[tuple[int, int]]:
         rows = self.connection.execute(
@@ -297,7 +297,7 @@ class MemoryWriter(MemoryReader, Writer):
     def check_safe(self, name: Path) -> None:
         """Raise UnsafeDeletionError if a deletion would do more than one by the service."""
         for table in {"sync_events", "sync_cursor", "push_cursor"} & self.tables:
-            if self._one(f"SELECT count(*) FROM {table}"):
+            if self._single_value(f"SELECT count(*) FROM {table}"):
                 raise _unsafe(f"{name} is kept in step with other machines ({table} holds rows)")
         version = self.schema() or 0
         if version > KNOWN_SCHEMA:
@@ -377,7 +377,7 @@ class MemoryWriter(MemoryReader, Writer):
         return bool(current == archived) and all(edge in edges for edge in archived_edges)
 
     def _count(self) -> int:
-        return int(self._one(f"SELECT count(*) FROM {TABLE} WHERE {self.live_condition}"))
+        return int(self._single_value(f"SELECT count(*) FROM {TABLE} WHERE {self.live_condition}"))
 
 
 def driver() -> Any:

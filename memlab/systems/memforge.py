@@ -97,7 +97,7 @@ class Memforge(ServerSource):
         self.agent = self.address.options.get("agent") or None
         self.agent_condition = "" if self.agent is None else "WHERE agent_id = %(agent)s"
 
-    def known_as(self) -> str:
+    def canonical_name(self) -> str:
         """Return the URL of the store, completed from the environment variables of PostgreSQL."""
         address = self.address
 
@@ -246,7 +246,7 @@ class MemoryReader(readers.Reader):
             f" {self.source.agent_condition} ORDER BY t.id"
         )
         for batch in postgres.streamed(self.connection, query, {"agent": self.source.agent}):
-            with postgres.value_errors_in_words():
+            with postgres.translated_value_errors():
                 memories = [
                     self.source.row_in(dict(zip(text_of_column, row, strict=False)))
                     for row in batch
@@ -542,7 +542,7 @@ def find(request: HarvestRequest) -> HarvestResult:
     )
     with source.transaction(write=False) as connection:
         for batch in postgres.streamed(connection, query, {"agent": source.agent}):
-            with postgres.value_errors_in_words():
+            with postgres.translated_value_errors():
                 for row_id, memory_id, created_at in batch:
                     at, _ = moment_and_zone(str(created_at))
                     read_id = f"memforge:{row_id}"

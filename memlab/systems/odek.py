@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from memlab.clock import moment_of
 from memlab.errors import ChangedWhileReadError, StoreError
 from memlab.files import make_like
-from memlab.sources.base import Trouble, position_from_timestamp
+from memlab.sources.base import Diagnostic, position_from_timestamp
 from memlab.sources.capabilities import NativeCap
 from memlab.sources.folder.change import changed_folder
 from memlab.sources.folder.files import FileCopy, Folder, is_file_name, opened_folder
@@ -97,7 +97,7 @@ class Odek(FolderSource):
     derived = ("episodes_vectors.gob", "episodes_embedder.gob", "episodes_index_meta.json")
 
     @classmethod
-    def folder_meant(cls, path: Path) -> Path:
+    def evidence_folder(cls, path: Path) -> Path:
         """Return the folder of the index: the path, or its subfolder if that is not a link."""
         folder = cls.folder_in(path)
         if folder != path and folder.is_symlink():
@@ -180,7 +180,7 @@ class Odek(FolderSource):
         with _odek_held(self.path), changed_folder(self.path, self) as change:
             yield EpisodeWriter(self, change)
 
-    def diagnostics(self) -> list[Trouble]:
+    def diagnostics(self) -> list[Diagnostic]:
         """Return the diagnostic of list entries without a file."""
 
         def look(moment: FolderMoment) -> tuple[int, list[str]]:
@@ -197,7 +197,7 @@ class Odek(FolderSource):
             "odek drops the others when it prunes"
         )
         return [
-            Trouble(name="entries", found=len(fileless), summary=summary, advice=advice),
+            Diagnostic(name="entries", occurrences=len(fileless), summary=summary, advice=advice),
         ]
 
     def remove_entries(

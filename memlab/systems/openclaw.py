@@ -14,10 +14,10 @@ from memlab.clock import today
 from memlab.errors import StoreError
 from memlab.files import read_end
 from memlab.sources import reads
-from memlab.sources.base import Trouble
+from memlab.sources.base import Diagnostic
 from memlab.sources.capabilities import RecordedSearch, SearchLog
 from memlab.sources.folder.journal import FolderMoment
-from memlab.sources.folder.source import FolderMemory, NotesSource, known_since, note_of
+from memlab.sources.folder.source import FolderMemory, NotesSource, creation_time_of, note_of
 from memlab.sources.reads import HarvestRequest, HarvestResult, LineReader, Read
 from memlab.sources.recognition import Evidence, Strength, files_below, spellings
 from memlab.text import counted
@@ -185,7 +185,7 @@ class OpenClaw(NotesSource):
         notes = []
         for name in filter(self.is_note, moment.names):
             day = _day_of(name)
-            created_at = known_since(moment, name, first_commits)
+            created_at = creation_time_of(moment, name, first_commits)
             if day is not None:
                 # The date in the name counts, unless the file is more than a day older.
                 midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
@@ -193,11 +193,11 @@ class OpenClaw(NotesSource):
                     created_at = midnight
             creation_times.append(created_at)
             loaded = day is not None and now - _DAY <= day <= now
-            judged = day is not None or logs_all_hits  # else it would seem unused
-            notes.append(note_of(name, created_at, loaded=loaded, judged=judged))
+            prunable = day is not None or logs_all_hits  # else it would seem unused
+            notes.append(note_of(name, created_at, loaded=loaded, prunable=prunable))
         if INDEX in moment.names:
-            oldest = min([known_since(moment, INDEX, first_commits), *creation_times])
-            notes.append(note_of(INDEX, oldest, loaded=True, judged=False))
+            oldest = min([creation_time_of(moment, INDEX, first_commits), *creation_times])
+            notes.append(note_of(INDEX, oldest, loaded=True, prunable=False))
         return notes
 
     def at_start(self, name: str, text: str) -> str | None:
@@ -227,7 +227,7 @@ class OpenClaw(NotesSource):
             facts["undated"] = f"{undated_notes} without a date in the name, {treatment}"
         return facts | super().facts(moment)
 
-    def diagnostics(self) -> list[Trouble]:
+    def diagnostics(self) -> list[Diagnostic]:
         """Return the diagnostic of the part of ``MEMORY.md`` that a start does not load."""
         length = self.read_moment(_length_of_index)
         cut = max(length - _MOST_LOADED_CHARS, 0)
@@ -238,16 +238,16 @@ class OpenClaw(NotesSource):
             summary = f"{cut:,} characters of {INDEX} are below the part that is loaded"
         advice = f"shorten {INDEX}, or move what is below into notes, which are searched"
         return [
-            Trouble(
+            Diagnostic(
                 name="index_cut",
-                found=int(cut > 0),
+                occurrences=int(cut > 0),
                 summary=summary,
                 advice=advice,
                 chars_cut=cut,
             )
         ]
 
-    def without_reads(self) -> str:
+    def no_reads_message(self) -> str:
         """Return the message for a workspace without a log of searches."""
         return f"{self.path / _LOGS[0]} is not there: OpenClaw has recorded no search here yet"
 

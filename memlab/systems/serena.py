@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from memlab.errors import StoreError
 from memlab.sources.folder.journal import FolderMoment
-from memlab.sources.folder.source import NOTE, FolderMemory, NotesSource, known_since, note_of
+from memlab.sources.folder.source import NOTE, FolderMemory, NotesSource, creation_time_of, note_of
 from memlab.sources.readers import Key
 from memlab.sources.reads import HarvestRequest, HarvestResult, text
 from memlab.sources.recognition import Evidence, Strength, spellings
@@ -56,12 +56,12 @@ class Serena(NotesSource):
 
     def __init__(self, location: str | PathLike[str]) -> None:
         super().__init__(location)
-        if _is_memories(self.given):  # it may be a link to a folder of another name
+        if _is_memories(self.given_path):  # it may be a link to a folder of another name
             with suppress(OSError, RuntimeError):
-                self.path = self.given.parent.resolve() / self.given.name
+                self.path = self.given_path.parent.resolve() / self.given_path.name
 
     @classmethod
-    def folder_meant(cls, path: Path) -> Path:
+    def evidence_folder(cls, path: Path) -> Path:
         """Return the path. A project's folder means its memories only in a name with a scheme."""
         return path
 
@@ -102,8 +102,8 @@ class Serena(NotesSource):
         first_commits = self.first_commits(moment)
         notes = []
         for name in filter(self.is_note, moment.names):
-            created_at = known_since(moment, name, first_commits)
-            notes.append(note_of(name, created_at, loaded=True, judged=True))
+            created_at = creation_time_of(moment, name, first_commits)
+            notes.append(note_of(name, created_at, loaded=True, prunable=True))
         return notes
 
     def at_start(self, name: str, text: str) -> str | None:  # noqa: ARG002 - only names are loaded

@@ -30,7 +30,7 @@ from memlab.cli import main
 from memlab.compaction.archive_views import last_applied
 from memlab.sources.base import Source, read_consistent
 from memlab.sources.capabilities import require
-from memlab.sources.conformance_record import TESTED, on_trial
+from memlab.sources.conformance_record import TESTED, conformance_suite_running
 from memlab.sources.opening import open_source, system_named
 from memlab.sources.readers import Key, Reader, Rows
 from memlab.sources.tables import AT_START, KEY, RETIRED, SCHEMA, SIGNALS, STATES
@@ -70,7 +70,7 @@ class ReadingSuite:
     @pytest.fixture(autouse=True)
     def adapter_on_trial(self) -> Iterator[None]:
         """Let the adapter of an installed package delete before there is a record of it."""
-        with on_trial():
+        with conformance_suite_running():
             yield
 
     @staticmethod
@@ -560,7 +560,7 @@ KILLED_PROGRAM = """
 import os, signal, sys
 from memlab.compaction import Plan, apply, restore
 from memlab.sources import conformance_record
-conformance_record._on_trial = True
+conformance_record._is_suite_running = True
 name, plan_or_digest, last_step = sys.argv[1:]
 def on_step(step):
     if step == last_step:

@@ -31,8 +31,8 @@ from memlab.growth.alerts import is_uncapped
 from memlab.growth.context import FutureDates
 from memlab.items import REJECTED_PATH_TAG, MemoryKind, resembles
 from memlab.sizing.in_force import effective_policy
-from memlab.sources.archived import archive_meant, archives_of
-from memlab.sources.base import Source, losses_unknown, read_consistent
+from memlab.sources.archived import archive_of_location, archives_of
+from memlab.sources.base import Source, note_on_unknown_losses, read_consistent
 from memlab.sources.capabilities import superseding_id
 from memlab.sources.opening import SourceLike, open_kind, open_source, settings_of
 from memlab.sources.readers import Key, Reader
@@ -223,9 +223,9 @@ def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]
         yield _ok_or_warning(
             diagnostic.name,
             if_sound=diagnostic.summary,
-            fault=diagnostic.summary if diagnostic.found else "",
+            fault=diagnostic.summary if diagnostic.occurrences else "",
             advice=diagnostic.advice,
-            counts={"found": diagnostic.found},
+            counts={"found": diagnostic.occurrences},
         )
     yield from _lost(source)
     note = source.external_history.note()
@@ -579,7 +579,7 @@ def _lost(source: Source) -> Iterator[Check]:
     """Yield a check if other programs deleted memories, or if that cannot be known."""
     # another check reports a broken archive
     with suppress(MemlabError), warnings.catch_warnings(action="ignore"):
-        unknown = losses_unknown(source)
+        unknown = note_on_unknown_losses(source)
         if unknown:
             copy_command = command("archive", source.name, "--copy")
             advice = f"{copy_command} keeps copies, which show later deletions"
@@ -650,7 +650,7 @@ def _documents(path: SourceLike) -> Iterator[Check]:
     An earlier version of memlab took documents in a folder for memories.
     """
     with suppress(MemlabError, OSError, ValueError), warnings.catch_warnings(action="ignore"):
-        intended = archive_meant(path)
+        intended = archive_of_location(path)
         if intended is None:
             return
         for archived in archives_of(intended.folder, intended.scheme):

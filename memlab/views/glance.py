@@ -19,10 +19,10 @@ from memlab.errors import StoreError
 from memlab.growth.alerts import Alert, AlertData, alerts_of, facts_of
 from memlab.growth.context import FutureDates
 from memlab.growth.summary import StoreSummary, past_arrays, summarize, summary_of
-from memlab.sources.base import Source, losses_unknown
-from memlab.sources.held import shared_data_held
+from memlab.sources.base import Source, note_on_unknown_losses
 from memlab.sources.kinship import Kinship, kinships_of, merge_step, table_of
-from memlab.sources.opening import could_be, is_store, open_source, settings_of
+from memlab.sources.opening import is_store, open_source, possible_kinds, settings_of
+from memlab.sources.shared_results import shared_results
 from memlab.store import SqliteMemoryStore
 from memlab.text import DisplayMixin, Table, TextPage, command
 
@@ -199,7 +199,7 @@ def show(
     inventory = _stores_inside(frame)
     if inventory is not None:
         return inventory
-    with shared_data_held():
+    with shared_results():
         return _show_store(frame, backlog=backlog, log=log, now=now_or_clock)
 
 
@@ -262,7 +262,7 @@ def _overview_of(store: _StoreData, *, backlog: int | None, now: datetime) -> Ov
         store.memories,
         now=now,
         threshold=cap if backlog is None else backlog,
-        index_overhead=0 if source.index is None else source.index.tokens_of_no_memory(),
+        index_overhead=0 if source.index is None else source.index.overhead_tokens(),
     )
     remembered = ""
     if settings.policy is not None:
@@ -301,7 +301,7 @@ def _more_about(store: _StoreData, cap_note: str, now: datetime) -> dict[str, An
         from memlab.evidence.reads import reads_missed_by_index_cut
 
         parts["cut"] = reads_missed_by_index_cut(source, store.reads)
-    parts["lost"] = losses_unknown(source)
+    parts["lost"] = note_on_unknown_losses(source)
     parts["past"] = source.external_history.note()
     parts["number"] = cap_note
     parts["settings"] = settings_of(source).ignored_reason
@@ -391,7 +391,7 @@ def _stores_inside(location: object) -> "Inventory | None":
     inventory = find(folder)
     if inventory.stores:
         return inventory
-    if could_be(folder):
+    if possible_kinds(folder):
         return None  # opening the folder raises an error with the possible kinds of store
     has_notes = any(folder.glob("*.md"))
     suggestion = f"notes by their system, as claude:{folder}" if has_notes else "a store"

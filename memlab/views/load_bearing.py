@@ -13,7 +13,7 @@ from memlab.frame.loading import load
 from memlab.items import Size
 from memlab.policies.supersession import WHY, supersedable
 from memlab.sizing.lifetimes import Floor, floor_of
-from memlab.sources.opening import SourceLike, open_source, start_words
+from memlab.sources.opening import SourceLike, open_source, start_label
 from memlab.text import DisplayMixin, Table, TextPage, command, counted
 
 _LISTED: Final = 10
@@ -64,7 +64,7 @@ class LoadBearing(DisplayMixin):
         """Return the printed page."""
         floor = self.floor
         older = self.supersedable
-        start = start_words(open_source(self.store).name)
+        start = start_label(open_source(self.store).name)
         loaded = counted(self.loaded, "tokens")
         if floor.memories:
             size = Size(len(older), int(older[c.TOKENS].sum()))

@@ -33,8 +33,8 @@ from memlab.settings import NO_SETTINGS, Settings
 from memlab.sizing import Advice
 from memlab.sizing.answer import AnswerCase, case_of
 from memlab.sources.base import Source
-from memlab.sources.capabilities import TODAY
-from memlab.sources.opening import start_words
+from memlab.sources.capabilities import CURRENT_ORDER
+from memlab.sources.opening import start_label
 from memlab.text import (
     Cell,
     DisplayMixin,
@@ -97,7 +97,7 @@ def decision_record(
         "track record": advice.track_record or "none",
         "verdict of the evidence": f"`{advice.verdict}`",
         "deletes": f"{plan.deletes.memories:,} of {counted(plan.total.memories, 'memories')}",
-        start_words(
+        start_label(
             plan.store
         ): f"{size_in_words(plan.boot_before)} → {size_in_words(plan.boot_after)}",
         **_start_fact(plan),
@@ -639,7 +639,7 @@ def _index_cut(findings: Findings, cut: CutLosses) -> Section:
         )
     if cut.below and findings.effect is not None:
         remaining = cut.named - findings.effect.deleted.memories
-        lines_loaded = cut.files[TODAY]
+        lines_loaded = cut.files[CURRENT_ORDER]
         fitting = "all" if remaining <= lines_loaded else f"{lines_loaded:,}"
         sentences.append(
             f"keep_recent = {findings.effect.keep_recent:,} leaves {remaining:,} of them; "

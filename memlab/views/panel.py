@@ -26,7 +26,7 @@ from memlab.lazy import import_extra
 from memlab.settings import NO_SETTINGS, NUMBERS, SIZED, Sized
 from memlab.sizing import Advice, Sizing, Verdict, advise, prepare_sizing
 from memlab.sizing.goal import SizingGoal
-from memlab.sources.opening import open_source, remember, settings_of
+from memlab.sources.opening import open_source, save_store_settings, settings_of
 from memlab.text import command, counted, for_terminal, percent
 
 LISTED: Final = 20
@@ -313,7 +313,7 @@ class SizingPanel:
         if advice.token_budget is not None:
             settings["token_budget"] = advice.token_budget
         try:
-            file = remember(open_source(self._store), settings)
+            file = save_store_settings(open_source(self._store), settings)
             message = f"keep_recent = {cap:,} is saved in {file}"
         except MemlabError as error:
             message = str(error)

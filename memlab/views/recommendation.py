@@ -29,7 +29,7 @@ from memlab.sizing.curve import BudgetSizing, Sizing
 from memlab.sizing.goal import SizingGoal, recommend
 from memlab.sizing.timeline import backtest_of, table_of_backtest
 from memlab.sources.capabilities import StartLimit
-from memlab.sources.opening import remember
+from memlab.sources.opening import save_store_settings
 from memlab.sources.reads import LOG_SUFFIX
 from memlab.text import DisplayMixin, TextPage, command, counted, zoneless_in_words
 
@@ -345,7 +345,7 @@ class Recommendation(DisplayMixin):
         else:
             policy[SIZED] = sized.to_setting()
             validity = f"until {sized.until:,} episodes are written; {sized.memories:,} were so far"
-        file = remember(source, {"policy": policy, **self.kept})
+        file = save_store_settings(source, {"policy": policy, **self.kept})
         commands = " and ".join(command(name, source.name) for name in ("compact", "maintain"))
         return f"saved in {file}; {commands} use it, {validity}"
 

@@ -11,10 +11,10 @@ import memlab
 from memlab.settings import EXAMPLES, FILE, SETTINGS, read_settings
 from memlab.sources.opening import (
     SYSTEMS,
-    made_by,
     open_source,
     settings_of,
     settings_without_effect,
+    source_of_kind,
 )
 from tests.support.claude_store import project_folder, realistic_folder
 from tests.support.invariants import rows_of
@@ -121,7 +121,7 @@ def test_init_json_holds_the_text(store: Path) -> None:
 
 @pytest.mark.parametrize("scheme", [system.schemes[0] for system in SYSTEMS if system.source])
 def test_settings_without_effect_are_omitted_with_reason(tmp_path: Path, scheme: str) -> None:
-    source = made_by(scheme, SERVERS.get(scheme, str(tmp_path / "store")))
+    source = source_of_kind(scheme, SERVERS.get(scheme, str(tmp_path / "store")))
     left_out = settings_without_effect(source)
     assert set(left_out) == LEFT_OUT[scheme]
     assert left_out.keys() <= SETTINGS.keys()

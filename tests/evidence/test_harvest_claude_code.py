@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from memlab import columns as c
 from memlab.errors import MemlabError
 from memlab.evidence import Harvest, harvest, read_access_log
-from memlab.sources.reads import ANOTHER_FORMAT, LONGEST, UNREADABLE
+from memlab.sources.reads import ANOTHER_FORMAT, MAX_LINE_BYTES, UNREADABLE
 from memlab.sources.transcripts import COPIES, FAILED, NOTHING_FOUND, WITHOUT_RESULT
 from memlab.systems.claude_code.reads import (
     NO_FILE_NAMED,
@@ -258,8 +258,8 @@ def test_foreign_files_do_not_affect_other_transcripts(desk: Desk) -> None:
 def test_overlong_line_is_skipped_with_bounded_memory(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    longest = LONGEST // 16
-    monkeypatch.setattr("memlab.sources.reads.LONGEST", longest)
+    longest = MAX_LINE_BYTES // 16
+    monkeypatch.setattr("memlab.sources.reads.MAX_LINE_BYTES", longest)
     session = desk.session("s1", "m1.md")
     with (desk.world.projects / SLUG / "huge.jsonl").open("wb") as out:
         out.write(b'{"type":"user","x":"')

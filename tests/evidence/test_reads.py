@@ -12,7 +12,7 @@ from memlab import columns as c
 from memlab import read_access_log
 from memlab.errors import MemlabError
 from memlab.evidence import AccessLog, find_references
-from memlab.evidence.reads import PASSED_OVER, apart_of, describe_log, reading_chances
+from memlab.evidence.reads import PASSED_OVER, describe_log, excluded_log_of, reading_chances
 from memlab.sources.reads import MAINTENANCE, OWN_SESSION
 from tests.support.frames import make_frame, make_log
 
@@ -88,7 +88,7 @@ def test_invalid_line_is_skipped_and_counted(tmp_path: Path, reason: str, order:
 def test_last_line_with_an_entry_id_counts(tmp_path: Path) -> None:
     entry = {"memory_id": "a", "at": "2025-01-01T02:30:00Z", "session": "", "id": "x"}
     path = written(tmp_path, "")
-    with AccessLog(path) as log, AccessLog(apart_of(path)) as apart:
+    with AccessLog(path) as log, AccessLog(excluded_log_of(path)) as apart:
         log.extend([entry, entry, entry | {"id": "y"}, entry | {"id": "z"}])
         log.extend([entry | {"id": "y", "kind": MAINTENANCE}])
         log.extend([entry | {"id": "", "kind": ""}] * 2)  # an empty id counts as missing

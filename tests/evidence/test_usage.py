@@ -76,9 +76,9 @@ def test_reach_equals_brute_force_ranks(history: Any) -> None:
     back = score_recency_vs_use(born, np.array(left), np.array(tokens), at, target)
     assert back.reach == pytest.approx(np.reshape(reaches(history), (-1, 4)))
     for part in (slice(len(TIMES)), slice(len(TIMES), None)):
-        assert back.seen[:, part].sum(axis=1).tolist() == [1] * len(back.day)
+        assert back.observed[:, part].sum(axis=1).tolist() == [1] * len(back.day)
         assert back.expected[:, part].sum(axis=1) == pytest.approx(np.ones(len(back.day)))
-        assert (back.expected[:, part][back.seen[:, part] > 0] > 0).all()
+        assert (back.expected[:, part][back.observed[:, part] > 0] > 0).all()
     assert back.times.sum() == len(back.day)
 
 

@@ -28,7 +28,7 @@ from memlab.compaction import (
 )
 from memlab.evidence.access_log import AccessLog
 from memlab.settings import Sized
-from memlab.sources.opening import open_source, remember
+from memlab.sources.opening import open_source, save_store_settings
 from memlab.store import SqliteMemoryStore
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -133,7 +133,7 @@ def write_store(folder: Path) -> None:
         log.add("e30", day(8))
     source = open_source(store)
     policy = {"name": "recent", "keep": 16, "sized": Sized(day(8), 30, 60)._asdict()}
-    remember(
+    save_store_settings(
         source,
         {
             "policy": policy, "target": 0.9, "confidence": 0.8, "until": 2.0, "token_budget": 2000,

@@ -16,10 +16,10 @@ from typing import Any, ClassVar, Final
 import memlab
 from memlab.errors import MemlabError
 from memlab.evidence import AccessLog, harvest
-from memlab.evidence.reads import describe_log, read_access_log, remembered_reads
+from memlab.evidence.reads import describe_log, read_access_log, reads_by_settings
 from memlab.policies.named import policy_in
 from memlab.settings import FILE, read_settings
-from memlab.sources.opening import open_source, remember
+from memlab.sources.opening import open_source, save_store_settings
 from memlab.testing.forging import (
     HOSTILE_BYTES,
     HOSTILE_COLUMN_VALUES,
@@ -188,7 +188,7 @@ class Settings(Reader):
         settings = read_settings(self.folder, "memory.db", self.store)
         with suppress(MemlabError):
             policy_in(settings)
-        remembered_reads(settings)
+        reads_by_settings(settings)
         if settings.lines:
             status = (self.folder / FILE).lstat()
             assert stat.S_ISREG(status.st_mode)
@@ -196,7 +196,7 @@ class Settings(Reader):
             assert status.st_uid in (0, os.geteuid())
 
     def changes(self) -> Uses:
-        return [lambda: remember(open_source(self.store), {"target": 0.7})]
+        return [lambda: save_store_settings(open_source(self.store), {"target": 0.7})]
 
 
 class Log(Reader):

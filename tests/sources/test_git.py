@@ -339,7 +339,7 @@ def test_folder_without_its_own_repository_has_no_history(tmp_path: Path) -> Non
     for folder in (empty.folder, bare, bare / "refs", empty.folder / ".git"):
         history = history_of(folder, ClaudeCode)
         assert history.lifetimes == ()
-        assert history.missing == ""
+        assert history.missing_note == ""
 
 
 def test_unusual_file_names_are_supported_and_links_ignored(repo: Repository) -> None:
@@ -361,7 +361,7 @@ def test_unusual_file_names_are_supported_and_links_ignored(repo: Repository) ->
 
 
 def test_too_large_file_is_not_read(repo: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memlab.sources.folder.git.LARGEST", 2**16)
+    monkeypatch.setattr("memlab.sources.folder.git.MAX_FILE_BYTES", 2**16)
     large = repo.folder / "large.md"
     for number in (1, 2):
         large.write_bytes(bytes(2**16 + number))

@@ -100,9 +100,9 @@ def test_file_near_its_limit_is_a_diagnostic(tmp_path: Path) -> None:
     folder = tmp_path / "memories"
     write(folder / NOTES, ["a" * 2_000])
     source = Hermes(folder)
-    assert [trouble.found for trouble in source.diagnostics()] == [0]
+    assert [diagnostic.occurrences for diagnostic in source.diagnostics()] == [0]
     write(folder / NOTES, ["a" * 2_000, "b" * 197])
-    assert [trouble.found for trouble in source.diagnostics()] == [1]
+    assert [diagnostic.occurrences for diagnostic in source.diagnostics()] == [1]
 
 
 def test_home_folder_is_opened_by_scheme(tmp_path: Path) -> None:

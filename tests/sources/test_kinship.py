@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import memlab
 from memlab.sources.checkouts import Project
-from memlab.sources.kinship import LEAST_EQUAL, LEAST_SHARE, Kinship, kinships_among
+from memlab.sources.kinship import MIN_EQUAL, MIN_SHARE, Kinship, kinships_among
 from tests.support.claude_store import at, memory, project_folder, write_index, write_memory
 from tests.support.shell import output_of
 
@@ -116,7 +116,7 @@ def test_pairs_equal_brute_force_comparison(contents: dict[str, frozenset[str]])
     for first, second in combinations(sorted(contents), 2):
         equal = len(contents[first] & contents[second])
         smaller = min(len(contents[first]), len(contents[second]))
-        if equal >= LEAST_EQUAL and equal >= LEAST_SHARE * smaller:
+        if equal >= MIN_EQUAL and equal >= MIN_SHARE * smaller:
             wanted.add(frozenset({first, second}))
     kinships = kinships_among(contents)
     assert {frozenset({kinship.merge_into, kinship.merge_from}) for kinship in kinships} == wanted

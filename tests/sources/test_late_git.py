@@ -25,8 +25,8 @@ def forget_slow_repositories() -> None:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make a memory folder in git: nine memories, of which two were deleted."""
-    monkeypatch.setattr(folder_git, "ANSWER_WITHIN", 0.5)
-    monkeypatch.setattr(folder_git, "READ_WITHIN", 0.5)
+    monkeypatch.setattr(folder_git, "ANSWER_TIMEOUT", 0.5)
+    monkeypatch.setattr(folder_git, "READ_TIMEOUT", 0.5)
     path = tmp_path / ".claude" / "projects" / "-w" / "memory"
     names = [f"note_{number}.md" for number in range(9)]
     for name in names:
@@ -71,7 +71,7 @@ def test_auto_cap_fails_without_the_git_past(folder: Path, tmp_path: Path) -> No
 
 def test_partially_read_past_is_discarded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every command after the first is too slow, and its partial output is discarded."""
-    monkeypatch.setattr(folder_git, "READ_WITHIN", 0.0)
+    monkeypatch.setattr(folder_git, "READ_TIMEOUT", 0.0)
     folder_git._read.cache_clear()
     assert folder_git.history_of(folder, type(open_source(folder))).lifetimes == ()
     assert not open_source(folder).external_history.is_read()

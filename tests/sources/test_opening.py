@@ -18,7 +18,7 @@ import memlab
 from memlab.errors import ChangedWhileReadError, MemlabError, StoreError
 from memlab.sources.address import address_of
 from memlab.sources.base import archive_elsewhere, position_from_timestamp
-from memlab.sources.opening import find_below, open_source, recognise, start_words, usual_places
+from memlab.sources.opening import find_below, open_source, recognise, start_label, usual_places
 from memlab.systems.betterdb import Betterdb
 from memlab.systems.memforge import Memforge
 from tests.support.claude_store import memory, realistic_folder, write_memory
@@ -149,7 +149,7 @@ def test_find_searches_below_a_folder_without_following_links(home: Path) -> Non
     assert "pipe.db is not a file" in stores["agents/pipe.db"].problem
     newest = memlab.load(home / "agents" / "memory.db")["created_at"].max()
     assert stores["agents/memory.db"].last_written == newest
-    assert start_words(str(home / ".claude" / "agent-memory" / "reviewer")) == "in the index"
+    assert start_label(str(home / ".claude" / "agent-memory" / "reviewer")) == "in the index"
 
 
 def test_find_opens_only_stores_and_changes_nothing(home: Path) -> None:

@@ -15,7 +15,7 @@ import memlab
 from memlab import compaction
 from memlab.errors import MemlabError, StoreError, UndecidedKindError
 from memlab.settings import read_settings
-from memlab.sources.opening import kinds, open_source, recognise, remember
+from memlab.sources.opening import kinds, open_source, recognise, save_store_settings
 from memlab.sources.recognition import Strength
 from memlab.systems.claude_code.evidence import has_claude_type, is_kept_by_name
 from tests.support.claude_store import (
@@ -401,13 +401,13 @@ def test_settings_keep_the_explicitly_named_kind(tmp_path: Path) -> None:
     write_memory(folder, "a.md", "no front matter")
     with pytest.raises(UndecidedKindError):
         open_source(folder)
-    remember(open_source(f"claude:{folder}"), {"target": 0.9})
+    save_store_settings(open_source(f"claude:{folder}"), {"target": 0.9})
     assert read_settings(tmp_path, "notes", folder).kind == "claude"
     assert open_source(folder).scheme == "claude"
     workspace(folder, "2026-06-01.md")
     with pytest.raises(UndecidedKindError, match=r"Claude Code memory.*OpenClaw workspace"):
         open_source(folder)
-    remember(open_source(f"openclaw:{folder}"), {"target": 0.9})
+    save_store_settings(open_source(f"openclaw:{folder}"), {"target": 0.9})
     assert open_source(folder).scheme == "openclaw"
 
 

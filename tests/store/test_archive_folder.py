@@ -8,7 +8,7 @@ import pytest
 import memlab
 from memlab.compaction import keep_copies
 from memlab.errors import ArchiveError, SettingsError
-from memlab.sources.opening import open_source, remember, settings_of
+from memlab.sources.opening import open_source, save_store_settings, settings_of
 from memlab.store.archive.location import archive_beside, archive_path
 from tests.support.claude_store import at, memory, write_index, write_memory
 from tests.support.invariants import rows_of
@@ -91,7 +91,9 @@ def test_lost_memories_are_recovered_from_the_archive_folder(store: Path, tmp_pa
 
 
 def test_maintain_uses_the_archive_folder(store: Path, tmp_path: Path) -> None:
-    remember(open_source(store), {"policy": {"name": "recent", "keep": 4}, "keep_copies": True})
+    save_store_settings(
+        open_source(store), {"policy": {"name": "recent", "keep": 4}, "keep_copies": True}
+    )
     assert settings_of(open_source(store)).archive_folder == tmp_path / "archives"
     output_of("maintain", store, "--apply")
     assert len(archives(tmp_path)) == 1
@@ -151,7 +153,7 @@ def test_nothing_is_deleted_without_the_archive_folder(
     digest = "0" * 12
     if begun:
         digest = memlab.apply(memlab.plan(store, memlab.KeepRecent(5))).digest
-    remember(open_source(store), {"policy": {"name": "recent", "keep": 3}})
+    save_store_settings(open_source(store), {"policy": {"name": "recent", "keep": 3}})
     shutil.move(tmp_path / "archives", tmp_path / "unmounted")
     before = content(store)
     for arguments in (

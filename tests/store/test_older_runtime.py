@@ -12,7 +12,7 @@ import pytest
 
 import memlab
 from memlab.compaction import archived_plans, keep_copies, plan_upgrade, recover
-from memlab.sources.opening import open_source, remember
+from memlab.sources.opening import open_source, save_store_settings
 from tests.support.claude_store import (
     at,
     index_lines,
@@ -332,6 +332,6 @@ def test_older_memlab_reads_current_settings(
         write_index(path, ["- [A](a.md)"])
         if ".odek" not in place:
             (path / "index.json").unlink()
-    remember(open_source(path), {"target": 0.9})
+    save_store_settings(open_source(path), {"target": 0.9})
     result = run_program(READ_SETTINGS, path, children=older_package)
     assert result.stdout.split() == ["0.9"]

@@ -13,7 +13,7 @@ import pytest
 
 import memlab
 from memlab import StoreHistory
-from memlab.evidence.references import FOUND
+from memlab.evidence.references import KIND_DESCRIPTIONS
 from memlab.settings import Settings, Sized
 from memlab.sizing import CurvePoint
 from memlab.views.drawing import draw, draw_section
@@ -166,7 +166,7 @@ def test_log_is_used_in_answer_and_references(past: pd.DataFrame, tmp_path: Path
     findings = examine(past, now=NOW, log=log)
     assert findings.advice.references == examine(past, now=NOW).advice.references + 10
     section = next(section for section in sections_of(findings) if section.anchor == "references")
-    assert ("read", FOUND["log"][1], 10) in section.tables[0].rows
+    assert ("read", KIND_DESCRIPTIONS["log"][1], 10) in section.tables[0].rows
     assert "Reads come from reads.csv." in section.words
 
 

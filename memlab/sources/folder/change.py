@@ -37,7 +37,7 @@ _LOCK_TIMEOUT: Final = 30.0
 
 
 class MemoryParts(NamedTuple):
-    """The file of a memory, None for none, and its index entries."""
+    """The file of a memory, or None if it has no file, and its index entries."""
 
     file: FileCopy | None
     index_entries: Any
@@ -150,8 +150,8 @@ class FolderChange:
         self._operation_count += 1
         entries = []
         for key, (file, index_entries) in memories.items():
-            name = file.name if file else ""
-            written = file.written if file else 0
+            name = "" if file is None else file.name
+            written = 0 if file is None else file.written
             entries.append(Entry(key=key, name=name, written=written, index_entries=index_entries))
         operation = Operation(
             folder=self.folder,
@@ -189,13 +189,15 @@ def _lock(folder: Folder) -> None:
     deadline = time.monotonic() + _LOCK_TIMEOUT
     while True:
         try:
-            return fcntl.flock(folder.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(folder.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             if time.monotonic() > deadline:
                 raise StoreError(
                     f"{folder.path} is being changed by another memlab; try again when it is done"
                 ) from error
             time.sleep(0.05)
+        else:
+            return
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
@@ -18,10 +18,10 @@ from memlab.errors import ChangedWhileReadError, StoreError
 from memlab.files import FileMode, make_like
 from memlab.text import refused
 
-LARGEST: Final = 2**26
+MAX_FILE_BYTES: Final = 2**26
 """Maximum size in bytes of a file that is read."""
 
-_DEEPEST: Final = 32
+_MAX_DEPTH: Final = 32
 """Maximum depth of subfolders that are listed."""
 
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -120,7 +120,7 @@ class Folder:
         files = {}
         others = []
         for name, status in sorted(self._entries("")):
-            is_file = stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST
+            is_file = stat.S_ISREG(status.st_mode) and status.st_size <= MAX_FILE_BYTES
             if is_file and _is_text(name):
                 files[name] = Stamp.of(status)
             else:
@@ -133,7 +133,10 @@ class Folder:
             return {*os.listdir(folder.handle)}  # noqa: PTH208 - a handle, not a path
 
     def _entries(self, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
-        """Yield the paths and the status of everything in the folder; `prefix` is its own path."""
+        """Yield the path and the status of everything in the folder and in included subfolders.
+
+        `prefix` is the path of this folder in the opened one; it ends in a slash unless empty.
+        """
         with os.scandir(self.handle) as entries:
             for entry in entries:
                 try:
@@ -141,8 +144,13 @@ class Folder:
                 except FileNotFoundError:  # deleted since
                     continue
                 name = prefix + entry.name
-                is_folder = stat.S_ISDIR(status.st_mode) and name.count("/") < _DEEPEST
-                if not (is_folder and _is_text(name) and self.includes(name, self)):
+                may_enter = (
+                    stat.S_ISDIR(status.st_mode)
+                    and name.count("/") < _MAX_DEPTH
+                    and _is_text(name)
+                    and self.includes(name, self)
+                )
+                if not may_enter:
                     yield name, status
                     continue
                 try:
@@ -176,7 +184,7 @@ class Folder:
         FileNotFoundError
             If there is no such file, or it is no regular file.
         StoreError
-            If it cannot be read or is larger than `LARGEST`.
+            If it cannot be read or is larger than `MAX_FILE_BYTES`.
         ChangedWhileReadError
             If it was written meanwhile, or its stamp is not `stamp`.
         """
@@ -192,11 +200,14 @@ class Folder:
             before = os.fstat(handle)
             if not stat.S_ISREG(before.st_mode):
                 raise FileNotFoundError(f"{path} is not an ordinary file")
-            if before.st_size > LARGEST:
-                raise StoreError(f"{path} has more than {LARGEST // 2**20} MiB; move it elsewhere")
-            data = file.read(before.st_size)  # without a size, a buffer of LARGEST is allocated
+            if before.st_size > MAX_FILE_BYTES:
+                limit = MAX_FILE_BYTES // 2**20
+                raise StoreError(f"{path} has more than {limit} MiB; move it elsewhere")
+            data = file.read(before.st_size)  # without a size, it would read a file that grows
             after = os.fstat(handle)
-        if Stamp.of(before) != Stamp.of(after) or stamp not in (None, Stamp.of(before)):
+        stamp_before = Stamp.of(before)
+        is_as_expected = stamp is None or stamp == stamp_before
+        if not is_as_expected or Stamp.of(after) != stamp_before:
             raise changed(path)
         return FileCopy(
             name=name,
@@ -253,8 +264,13 @@ class Folder:
             self._opened_parent(name) as (source, old),
             self._opened_parent(other, create_parents=True) as (target, new),
         ):
-            around = {"src_dir_fd": source.handle, "dst_dir_fd": target.handle}
-            os.link(old, new, **around, follow_symlinks=False)
+            os.link(
+                old,
+                new,
+                src_dir_fd=source.handle,
+                dst_dir_fd=target.handle,
+                follow_symlinks=False,
+            )
 
     def unlink(self, name: str) -> None:
         """Delete a name of a file."""
@@ -279,12 +295,15 @@ class Folder:
                 self._opened_parent(name) as (source, old),
                 self._opened_parent(other) as (target, new),
             ):
-                names = source.handle, os.fsencode(old), target.handle, os.fsencode(new)
-                if _RENAMEAT2(*names, _EXCHANGE) == 0:
-                    return
-                number = ctypes.get_errno()
-            if number not in _NO_EXCHANGE:
-                raise OSError(number, os.strerror(number), other)
+                result = _RENAMEAT2(
+                    source.handle, os.fsencode(old), target.handle, os.fsencode(new), _EXCHANGE
+                )
+                error_number = ctypes.get_errno()
+            if result == 0:
+                return
+            if error_number not in _NO_EXCHANGE:
+                raise OSError(error_number, os.strerror(error_number), other)
+        # The file system cannot exchange names: for a moment, both names are one file.
         spare_name = f"{name}.{token_hex(4)}"
         self.link(other, spare_name)
         self.move(name, other)
@@ -297,8 +316,11 @@ class Folder:
         handle = os.open(name, _READ_FOLDER | os.O_NOFOLLOW, dir_fd=self.handle)
         try:
             subfolder = Folder(self.path / name, handle, self.includes)
-            with subfolder.subfolder(subpath) if subpath else nullcontext(subfolder) as folder:
-                yield folder
+            if subpath:
+                with subfolder.subfolder(subpath) as folder:
+                    yield folder
+            else:
+                yield subfolder
         finally:
             os.close(handle)
 
@@ -307,18 +329,19 @@ class Folder:
         with self._opened_parent(path, create_parents=True) as (folder, name):
             parent_status = os.fstat(folder.handle)
             permissions = stat.S_IMODE(parent_status.st_mode) if mode is None else mode
+            owner = (parent_status.st_uid, parent_status.st_gid)
             os.mkdir(name, permissions, dir_fd=folder.handle)
             with folder.subfolder(name) as new_folder:
-                make_like(
-                    new_folder.handle, (parent_status.st_uid, parent_status.st_gid), permissions
-                )
+                make_like(new_folder.handle, owner, permissions)
             folder.sync()
 
     def sync(self, *names: str) -> None:
         """Sync the folder, and the subfolders that hold `names`, to the disk."""
         os.fsync(self.handle)
-        for below in {name.rpartition("/")[0] for name in names} - {""}:
-            with suppress(FileNotFoundError, NotADirectoryError), self.subfolder(below) as folder:
+        subfolders = {name.rpartition("/")[0] for name in names}
+        subfolders.discard("")  # the folder itself
+        for path in subfolders:
+            with suppress(FileNotFoundError, NotADirectoryError), self.subfolder(path) as folder:
                 os.fsync(folder.handle)
 
     def with_owner_here(self, file: FileCopy) -> FileCopy:
@@ -328,15 +351,17 @@ class Folder:
         """
         status = os.fstat(self.handle)
         user, group = file.owner
-        user = user if user in (status.st_uid, os.geteuid()) else status.st_uid
-        group = group if group in (status.st_gid, os.getegid()) else status.st_gid
+        if user not in (status.st_uid, os.geteuid()):
+            user = status.st_uid
+        if group not in (status.st_gid, os.getegid()):
+            group = status.st_gid
         mode = FileMode(file.mode & 0o777, file.owner[1]).of(group)
         return file._replace(mode=mode, owner=(user, group))
 
 
 @contextmanager
 def opened_folder(
-    path: Path | str, includes: Callable[[str, Folder], bool] = lambda _path, _around: False
+    path: Path | str, includes: Callable[[str, Folder], bool] = lambda _path, _parent: False
 ) -> Iterator[Folder]:
     """Open a folder. A link to the folder is followed, links in the folder are not."""
     try:
@@ -359,7 +384,9 @@ def is_file_name(name: str) -> bool:
     >>> [is_file_name(name) for name in ("a.md", "../a.md", "..", "", "a/b")]
     [True, False, False, False, False]
     """
-    return bool(name) and name not in (".", "..") and not {"/", "\0"} & set(name) and _is_text(name)
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        return False
+    return _is_text(name)
 
 
 def is_file_path(path: str) -> bool:

@@ -21,7 +21,7 @@ from threading import Event, Timer
 from typing import IO, Final, NamedTuple
 
 from memlab.errors import StoreError
-from memlab.sources.folder.files import LARGEST, FileCopy, Listing, Stamp, is_file_path
+from memlab.sources.folder.files import MAX_FILE_BYTES, FileCopy, Listing, Stamp, is_file_path
 from memlab.sources.folder.journal import FileLocation, FolderMoment, Index
 from memlab.sources.folder.renames import CommitContents, File, Renames, find_renames
 from memlab.text import in_shell
@@ -29,7 +29,7 @@ from memlab.text import in_shell
 BlobReader = Callable[[str], bytes | None]
 """Function that returns the content of a blob by its hash; None if it cannot be read."""
 
-_OPTIONS: Final = (
+_GIT_OPTIONS: Final = (
     "--no-pager",
     "--no-optional-locks",
     "--no-replace-objects",
@@ -75,25 +75,25 @@ _DIFF_TREE: Final = (
 )
 """Arguments that list the changes of commits: a line ``@TIME HASH`` for each, then its files."""
 _SUFFIX: Final = ".md"
-_MOST_UNTRACKED: Final = 1_000
+_MAX_UNTRACKED: Final = 1_000
 """Maximum number of untracked files that are read to find moved files."""
-_NEIGHBOURS: Final = 200
+_MAX_NEIGHBOURS: Final = 200
 """Maximum number of files of a folder that are read to separate a template from own text."""
-_LATEST: Final = 253_402_300_799
+_LATEST_SECOND: Final = 253_402_300_799
 """Last second of the year 9999, in seconds since 1970."""
-_FILE: Final = b"100"
+_REGULAR_FILE: Final = b"100"
 """Prefix of the mode of a regular file; links and submodules have others."""
 
 
-ANSWER_WITHIN: Final = 10.0
+ANSWER_TIMEOUT: Final = 10.0
 """Timeout in seconds for finding the newest commit; a named pipe in the folder blocks git."""
-READ_WITHIN: Final = 120.0
+READ_TIMEOUT: Final = 120.0
 """Timeout in seconds of each command that reads the history."""
 _RETRY_AFTER: Final = 60.0
 """Seconds to wait after a timeout before the repository is read again."""
 
 
-class LateError(ValueError):
+class GitTimeoutError(ValueError):
     """Git did not answer in time."""
 
 
@@ -174,8 +174,8 @@ class GitHistory:
     """The files that are or were in the store."""
     index: str = ""
     """Hash of the index in the newest commit."""
-    missing: str = ""
-    """Which part of the history is missing, and how to get it; empty for nothing."""
+    missing_note: str = ""
+    """The part of the history that is missing, and how to get it, in words; empty for nothing."""
     present: Mapping[str, FileLifetime] = field(default_factory=dict)
     """The files of the newest commit, by name."""
     is_read: bool = True
@@ -201,17 +201,18 @@ def history_of(folder: Path, kind: type[Index]) -> GitHistory:
     if not os.path.lexists(folder):
         checkout = in_shell("git", "-C", str(root), "checkout", "HEAD", "--", str(folder))
         return GitHistory(
-            missing=f"the folder is not there: {checkout} brings back what was committed"
+            missing_note=f"the folder is not there: {checkout} brings back what was committed"
         )
     timeout = _TIMEOUTS.get(folder)
     if timeout is not None and time.monotonic() < timeout.retry_at:
-        return _not_read(timeout.message)
+        return GitHistory(missing_note=timeout.message, is_read=False)
     try:
         return _read_newest(folder, root, kind)
-    except LateError as error:
-        return note_late(folder, error)
+    except GitTimeoutError as error:
+        record_timeout(folder, error)
+        return GitHistory(missing_note=timeout_note(error), is_read=False)
     except ValueError as error:
-        return GitHistory(missing=f"git's history of it is left out: {error}")
+        return GitHistory(missing_note=f"git's history of it is left out: {error}")
 
 
 def _read_newest(folder: Path, root: Path, kind: type[Index]) -> GitHistory:
@@ -230,15 +231,14 @@ def _repository_of(folder: Path) -> Path | None:
     return None
 
 
-def note_late(folder: Path, error: LateError) -> GitHistory:
-    """Record that git timed out for a folder, and return a history that was not read."""
-    _TIMEOUTS[folder] = _Timeout(time.monotonic() + _RETRY_AFTER, str(error))
-    return _not_read(str(error))
+def record_timeout(folder: Path, error: GitTimeoutError) -> None:
+    """Record that git timed out for a folder, so that it is not run again at once."""
+    _TIMEOUTS[folder] = _Timeout(time.monotonic() + _RETRY_AFTER, timeout_note(error))
 
 
-def _not_read(reason: str) -> GitHistory:
-    """Return a history that was not read, with the reason."""
-    return GitHistory(missing=f"git's history of it was not read: {reason}", is_read=False)
+def timeout_note(error: GitTimeoutError) -> str:
+    """Return the note for a history that was not read because git timed out."""
+    return f"git's history of it was not read: {error}"
 
 
 def _newest(folder: Path, root: Path) -> tuple[str, bool]:
@@ -246,7 +246,7 @@ def _newest(folder: Path, root: Path) -> tuple[str, bool]:
     if shutil.which("git") is None:
         raise ValueError("git is not installed; install it")
     arguments = ("rev-parse", "--is-inside-work-tree", "--is-shallow-repository", "HEAD")
-    with _git(folder, *arguments, within=ANSWER_WITHIN, stderr=PIPE) as process:
+    with _git(folder, *arguments, timeout=ANSWER_TIMEOUT, stderr=PIPE) as process:
         output, error_output = process.communicate()
     answers = output.decode().split()
     message = error_output.decode(errors="replace").strip()
@@ -284,11 +284,11 @@ def _read(folder: Path, head: str, kind: type[Index], *, is_shallow: bool) -> Gi
         faults.append("contents are missing, so some renames may be taken for deletions")
     if unreadable_count:
         faults.append(f"the words of {unreadable_count:,} that are gone cannot be read")
-    missing = ""
+    note = ""
     if faults:
-        missing = f"git does not have all of its history: {'; '.join(faults)}"
+        note = f"git does not have all of its history: {'; '.join(faults)}"
     present = {name: lifetime for name, lifetime in entries.items() if walk.is_in_store(name)}
-    return GitHistory(lifetimes=lifetimes, index=index, missing=missing, present=present)
+    return GitHistory(lifetimes=lifetimes, index=index, missing_note=note, present=present)
 
 
 class _Walk:
@@ -322,8 +322,8 @@ class _Walk:
 
     def lifetimes_in_store(self) -> list[FileLifetime]:
         """Return the lifetimes of the files that are or were in the store."""
-        known = [lifetime for lifetime in self._lifetimes if id(lifetime) in self._in_store]
-        return [lifetime for lifetime in known if lifetime.is_in_head or lifetime.deleted_at]
+        in_store = [lifetime for lifetime in self._lifetimes if id(lifetime) in self._in_store]
+        return [lifetime for lifetime in in_store if lifetime.is_in_head or lifetime.deleted_at]
 
     def apply(self, commit: Commit) -> None:
         """Apply the changes of a commit to the lifetimes."""
@@ -339,6 +339,7 @@ class _Walk:
                 file_changes.append(change)
         changes, similar_files = self._with_renames(commit, file_changes, index_before)
         self._index = index_before
+        # All lifetimes are looked up first, because applying a change moves its lifetime.
         lifetimes = [self._lifetime_at(change.after or change.before) for change in changes]
         for change, lifetime in zip(changes, lifetimes, strict=True):
             self._apply_change(commit, change, lifetime)
@@ -355,8 +356,9 @@ class _Walk:
 
     def _apply_change(self, commit: Commit, change: Change, lifetime: FileLifetime) -> None:
         """Apply one change of a commit to the lifetime of its file."""
-        had_text = change.before and change.old not in self._empty_blobs
-        is_emptied = lifetime.is_in_head and lifetime.blob in self._empty_blobs and had_text
+        had_text = change.before != "" and change.old not in self._empty_blobs
+        is_empty_now = lifetime.is_in_head and lifetime.blob in self._empty_blobs
+        is_emptied = is_empty_now and had_text
         is_deleted = not lifetime.is_in_head and not change.after
         if lifetime.deleted_at is None and (is_emptied or is_deleted):
             lifetime.deleted_at = commit.at
@@ -378,8 +380,8 @@ class _Walk:
     def _record_path_in_store(self, commit: Commit, change: Change, lifetime: FileLifetime) -> None:
         """Record that a file had a path in the store before a commit."""
         is_renamed = change.after not in ("", change.before)
-        is_known = id(lifetime) in self._in_store
-        if is_known and is_renamed:
+        was_in_store = id(lifetime) in self._in_store
+        if was_in_store and is_renamed:
             lifetime.former_paths.append((change.before, commit.at))
         elif is_renamed:  # the commit moved it out of the store
             lifetime.moved_to = lifetime.name if lifetime.is_in_head else ""
@@ -390,7 +392,7 @@ class _Walk:
             lifetime.blob = change.old
             lifetime.mode = change.mode
             lifetime.written = None
-        if not is_known:
+        if not was_in_store:
             self._in_store.add(id(lifetime))
             lifetime.name = change.before
 
@@ -500,9 +502,9 @@ def _blobs_in(folder: Path, commit: str, path: str, kind: type[Index]) -> list[s
             fields, _, raw_name = token.partition(b"\t")
             mode, _, blob = fields.split()
             name = os.fsdecode(raw_name)
-            if mode.startswith(_FILE) and _is_markdown(name) and name != kind.index_name:
+            if mode.startswith(_REGULAR_FILE) and _is_markdown(name) and name != kind.index_name:
                 blobs.append(blob.decode())
-    step = max(ceil(len(blobs) / _NEIGHBOURS), 1)
+    step = max(ceil(len(blobs) / _MAX_NEIGHBOURS), 1)
     return blobs[::step]
 
 
@@ -513,7 +515,7 @@ def _commits(folder: Path, head: str, faults: list[str]) -> Iterator[Commit]:
         _git(folder, *_DIFF_TREE, "--", ".", stdin=listing.stdout) as process,
     ):
         yield from _parse_commits(process.stdout)
-        has_failed = process.wait() or listing.wait()
+        has_failed = process.wait() != 0 or listing.wait() != 0
     if has_failed:
         faults.append("what was before cannot be read")
 
@@ -535,8 +537,8 @@ def _parse_commits(stream: BufferedReader) -> Iterator[Commit]:
             mode_before, mode_after, old, new, _status = fields
             mode_before = mode_before.removeprefix(b":")
             change = Change(
-                before=path if mode_before.startswith(_FILE) else "",
-                after=path if mode_after.startswith(_FILE) else "",
+                before=path if mode_before.startswith(_REGULAR_FILE) else "",
+                after=path if mode_after.startswith(_REGULAR_FILE) else "",
                 mode=_permissions(mode_before),
                 old=old.decode(),
                 new=new.decode(),
@@ -553,7 +555,7 @@ def _permissions(mode: bytes) -> int:
 
 def _moment(seconds: bytes | str) -> datetime:
     """Return the time of a commit from its seconds since 1970, clipped to the year 9999."""
-    clipped = min(max(int(seconds or 0), 0), _LATEST)
+    clipped = min(max(int(seconds or 0), 0), _LATEST_SECOND)
     return datetime.fromtimestamp(clipped, UTC)
 
 
@@ -564,7 +566,7 @@ def _entries(folder: Path, head: str, faults: list[str]) -> dict[str, FileLifeti
         for token in _tokens(process.stdout):
             fields, _, path = token.partition(b"\t")
             mode, _, blob = fields.split()
-            if mode.startswith(_FILE):
+            if mode.startswith(_REGULAR_FILE):
                 name = os.fsdecode(path)
                 files[name] = FileLifetime(
                     name, is_in_head=True, mode=_permissions(mode), blob=blob.decode()
@@ -605,7 +607,10 @@ class PastMoment(FolderMoment):
 def past_moments(
     moment: FolderMoment, history: GitHistory, read_blob: BlobReader, *, with_emptied: bool
 ) -> Iterator[PastMoment]:
-    """Yield the deleted files, and those `with_emptied` text, by the index at their deletion."""
+    """Yield the deleted files, grouped by the index at the time of their deletion.
+
+    `with_emptied` includes the files whose text was deleted.
+    """
     deleted = _deleted_files(moment, history)
     if with_emptied:
         deleted += _emptied_files(moment, history)
@@ -635,7 +640,7 @@ def past_moments(
 def _past_stamp(lifetime: FileLifetime) -> Stamp:
     """Return a stamp for a deleted file: its content in place of the inode, and its last commit."""
     at = lifetime.written or lifetime.deleted_at
-    written = int(at.timestamp()) * 10**9 if at else 0
+    written = 0 if at is None else int(at.timestamp()) * 10**9
     return Stamp(inode=int(lifetime.blob, 16), size=0, written=written, changed=0)
 
 
@@ -655,13 +660,13 @@ def _deleted_files(moment: FolderMoment, history: GitHistory) -> list[FileLifeti
     uncommitted = [lifetime for name, lifetime in history.present.items() if is_missing(name)]
     if not uncommitted:
         return deleted
-    known_hash = uncommitted[0].blob  # any hash shows the algorithm of the repository
+    sample_hash = uncommitted[0].blob
     new_names = [name for name in moment.names if name not in history.present]
-    renamed_blobs = set(_names_by_blob(moment, new_names, known_hash))
+    renamed_blobs = set(_names_by_blob(moment, new_names, sample_hash))
     uncommitted = [lifetime for lifetime in uncommitted if lifetime.blob not in renamed_blobs]
     moved_names = {}
     if uncommitted:
-        moved_names = _names_by_blob(moment, _untracked(moment.folder.path), known_hash)
+        moved_names = _names_by_blob(moment, _untracked(moment.folder.path), sample_hash)
     at = datetime.fromtimestamp(os.fstat(moment.folder.handle).st_mtime, UTC)
     for lifetime in uncommitted:
         deleted_file = replace(lifetime, is_in_head=False, deleted_at=at, index=history.index)
@@ -680,17 +685,24 @@ def _folders_left_out(moment: FolderMoment) -> set[str]:
     return left_out
 
 
-def _names_by_blob(moment: FolderMoment, names: Iterable[str], like: str) -> dict[str, str]:
+def _names_by_blob(moment: FolderMoment, names: Iterable[str], sample_hash: str) -> dict[str, str]:
     """Return the names of readable files by the hash of their content.
 
-    The hashes are made by the algorithm of the hash `like`.
+    Parameters
+    ----------
+    moment : FolderMoment
+        The folder.
+    names : iterable of str
+        The names.
+    sample_hash : str
+        Any hash of the repository, which shows the algorithm of its hashes.
     """
     names_by_blob = {}
     for name in names:
         with suppress(StoreError, OSError):  # a link, or a file that is being written
             file = moment.folder.read_if_there(name)
             if file is not None:
-                names_by_blob[blob_hash(file.data, like)] = name
+                names_by_blob[blob_hash(file.data, sample_hash)] = name
     return names_by_blob
 
 
@@ -702,7 +714,7 @@ def _untracked(folder: Path) -> list[str]:
             name = os.fsdecode(token)
             if _is_markdown(name) and is_file_path(name):
                 names.append(name)
-            if len(names) == _MOST_UNTRACKED:
+            if len(names) == _MAX_UNTRACKED:
                 break
     return names
 
@@ -727,7 +739,7 @@ def _emptied_files(moment: FolderMoment, history: GitHistory) -> list[FileLifeti
 def blobs(folder: Path) -> Iterator[BlobReader]:
     """Yield a function that returns the content of a blob by its hash; None if unreadable.
 
-    The function raises LateError if git does not answer in time.
+    The function raises GitTimeoutError if git does not answer in time.
     """
     with ExitStack() as stack:
         process: _Process | None = None
@@ -741,12 +753,12 @@ def blobs(folder: Path) -> Iterator[BlobReader]:
             header = process.stdout.readline().split()  # HASH TYPE SIZE, or NAME missing
             if len(header) == 2:  # the object is missing
                 return None
-            if len(header) == 3 and header[1] == b"blob" and int(header[2]) <= LARGEST:
+            if len(header) == 3 and header[1] == b"blob" and int(header[2]) <= MAX_FILE_BYTES:
                 size = int(header[2])
                 data: bytes = process.stdout.read(size + 1)  # the content and a line break
                 if len(data) == size + 1:
                     return data[:-1]
-            # The output is out of step with the requests: the next call starts a new process.
+            # The rest of the output would be read as the next answer, so start a new process then.
             stack.close()
             process = None
             return None
@@ -777,13 +789,13 @@ def versions_of(folder: Path, name: str, max_count: int = 5) -> list[CommittedFi
     return versions
 
 
-def blob_hash(data: bytes, like: str) -> str:
-    """Return git's hash of a content, by the algorithm of the hash `like`.
+def blob_hash(data: bytes, sample_hash: str) -> str:
+    """Return git's hash of a content, by the algorithm of a hash of the same repository.
 
     >>> blob_hash(b"", "0" * 40)
     'e69de29bb2d1d6434b8b29ae775ad8c2e48c5391'
     """
-    algorithm = "sha1" if len(like) == 40 else "sha256"
+    algorithm = "sha1" if len(sample_hash) == 40 else "sha256"
     content = b"blob %d\0%b" % (len(data), data)
     return new_hash(algorithm, content, usedforsecurity=False).hexdigest()
 
@@ -799,12 +811,12 @@ def _git(
     *arguments: str,
     stdin: IO[bytes] | int = PIPE,
     stderr: int = DEVNULL,
-    within: float | None = None,
+    timeout: float | None = None,
 ) -> Iterator[_Process]:
     """Run a git command, and kill it when the block ends.
 
-    After a timeout of `within` seconds the command is killed, so that reading its output ends.
-    Then LateError is raised, because the output is incomplete.
+    After `timeout` seconds the command is killed, so that reading its output ends. Then
+    GitTimeoutError is raised, because the output is incomplete.
     """
     environment = {
         name: value
@@ -812,29 +824,29 @@ def _git(
         if not name.startswith("GIT_") or name in _PASSED_ON
     }
     environment.update(_ENVIRONMENT)
-    command = [shutil.which("git") or "git", "-C", str(folder), *_OPTIONS, *arguments]
-    seconds = READ_WITHIN if within is None else within
-    late = LateError(
+    command = [shutil.which("git") or "git", "-C", str(folder), *_GIT_OPTIONS, *arguments]
+    seconds = READ_TIMEOUT if timeout is None else timeout
+    timeout_error = GitTimeoutError(
         f"git did not answer within {seconds:g} seconds; run git status in {folder} to see why"
     )
-    is_late = Event()
+    has_timed_out = Event()
 
-    def end() -> None:
-        is_late.set()
+    def stop() -> None:
+        has_timed_out.set()
         process.kill()
 
     with _Process(command, stdin=stdin, stdout=PIPE, stderr=stderr, env=environment) as process:
-        watchdog = Timer(seconds, end)
+        watchdog = Timer(seconds, stop)
         watchdog.daemon = True
         watchdog.start()
         try:
             yield process
         except Exception as error:
-            if is_late.is_set():
-                raise late from error
+            if has_timed_out.is_set():
+                raise timeout_error from error
             raise
         finally:
             watchdog.cancel()
             process.kill()
-        if is_late.is_set():
-            raise late
+        if has_timed_out.is_set():
+            raise timeout_error

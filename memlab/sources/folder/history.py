@@ -11,15 +11,22 @@ from memlab.columns import COMMIT, DELETED_AT, WRITTEN_AT
 from memlab.errors import StoreError
 from memlab.sources import readers
 from memlab.sources.capabilities import ExternalHistory, FormerName, Loss, TextVersion
-from memlab.sources.folder.git import GitHistory, LateError, blobs, note_late, past_moments
+from memlab.sources.folder.git import (
+    GitHistory,
+    GitTimeoutError,
+    blobs,
+    past_moments,
+    record_timeout,
+    timeout_note,
+)
 from memlab.sources.folder.journal import FolderMoment, Index, folder_moment
 from memlab.sources.reads import moment_of_seconds
 from memlab.store.records import batched
 
-_LOSS_FIELDS: Final = {DELETED_AT: "at", WRITTEN_AT: "since", COMMIT: "commit"}
+_LOSS_FIELDS: Final = {DELETED_AT: "lost_at", WRITTEN_AT: "written_at", COMMIT: "commit"}
 """Field of a :class:`Loss` for each column of deleted memories."""
-_MOST_VERSIONS: Final = 500
-"""Maximum number of versions of one file that are read; the oldest ones are kept."""
+_MAX_VERSIONS: Final = 500
+"""Maximum number of versions of one file that are read: the oldest ones."""
 
 
 class TrackedFolder(Index, Protocol):
@@ -61,7 +68,7 @@ class FolderHistory(ExternalHistory):
 
     def has_deleted(self) -> bool:
         """Return whether git knows of memories that no longer exist."""
-        return next(self._iter_losses(), None) is not None
+        return any(True for _ in self._iter_losses())
 
     def iter_deleted(self, *, with_body: bool) -> Iterator[readers.Rows]:
         """Yield the memories that were committed to git and no longer exist."""
@@ -87,8 +94,9 @@ class FolderHistory(ExternalHistory):
         """Yield the losses that git knows; raise StoreError if git stops answering."""
         try:
             yield from self._losses_in_git(with_emptied=with_emptied)
-        except LateError as error:
-            raise StoreError(note_late(self.source.path, error).missing) from error
+        except GitTimeoutError as error:
+            record_timeout(self.source.path, error)
+            raise StoreError(timeout_note(error)) from error
 
     def _losses_in_git(self, *, with_emptied: bool) -> Iterator[Loss]:
         """Yield the losses that git knows: deleted files, and on request files that are empty."""
@@ -106,13 +114,13 @@ class FolderHistory(ExternalHistory):
                     yield Loss(
                         key=memory.key,
                         record=source.record_in(memory, past_moment),
-                        at=lifetime.deleted_at,
-                        since=lifetime.written,
+                        lost_at=lifetime.deleted_at,
+                        written_at=lifetime.written,
                         commit=lifetime.commit,
                         # A loss whose file is still in the last commit is an emptied file.
                         is_emptied=lifetime.is_in_head,
                         moved_to=lifetime.moved_to,
-                        perhaps=lifetime.similar_file,
+                        similar_file=lifetime.similar_file,
                     )
 
     def text_versions(self, keys: Iterable[str]) -> Iterator[tuple[str, list[TextVersion]]]:
@@ -126,7 +134,8 @@ class FolderHistory(ExternalHistory):
                 if key not in lifetimes:
                     continue
                 versions = []
-                for version in reversed(lifetimes[key].versions[-_MOST_VERSIONS:]):
+                oldest_versions = lifetimes[key].versions[-_MAX_VERSIONS:]
+                for version in reversed(oldest_versions):
                     data = read_blob(version.blob)
                     if data is not None:
                         text = data.decode(errors="replace")
@@ -167,8 +176,8 @@ class FolderHistory(ExternalHistory):
         return former_names
 
     def note(self) -> str:
-        """Return which part of the history git does not have, and why."""
-        return self.source.history().missing
+        """Return the note on the part of the history that git lacks; empty for nothing."""
+        return self.source.history().missing_note
 
     def is_read(self) -> bool:
         """Return whether git answered in time."""

@@ -270,15 +270,26 @@ class Operation:
 
     def index_before(self, index: Index, raw: bytes) -> bytes:
         """Return the index without the change of the operation; later edits are kept."""
-        before = self.folder.read_if_there(f"{self.path}/{_BEFORE_INSERTION}")
-        after = self.folder.read_if_there(f"{self.path}/{_AFTER_INSERTION}")
-        new_digest = self.folder.read_if_there(f"{self.path}/{_NEW_DIGEST}")
-        if before and after and new_digest and new_digest.data == _digest(after.data):
-            reverted = index.without_change(before.data, after.data, raw)
+        insertion = self._complete_insertion()
+        if insertion is not None:
+            before, after = insertion
+            reverted = index.without_change(before, after, raw)
             if reverted is not None:
                 return reverted
         undo = index.insert_entries if self.is_removal else index.remove_entries
         return self._with_entries(undo, raw)
+
+    def _complete_insertion(self) -> tuple[bytes, bytes] | None:
+        """Return the index before and after an insertion; None unless both are stored whole."""
+        before = self.folder.read_if_there(f"{self.path}/{_BEFORE_INSERTION}")
+        after = self.folder.read_if_there(f"{self.path}/{_AFTER_INSERTION}")
+        new_digest = self.folder.read_if_there(f"{self.path}/{_NEW_DIGEST}")
+        if before is None or after is None or new_digest is None:
+            return None
+        # The digest is written last, so a crash while the versions were written shows in it.
+        if new_digest.data != _digest(after.data):
+            return None
+        return before.data, after.data
 
     def _with_entries(
         self, function: Callable[[bytes, Mapping[str, Any], Collection[str]], Result], raw: bytes
@@ -346,11 +357,10 @@ class Operation:
             data = self.index_after(index, raw)
         if data == raw:
             return None
-        template = before or self._empty_index(name)
+        template = self._empty_index(name) if before is None else before
         path = f"{self.path}/{_OTHER_VERSION}"
-        self._write_version(
-            template._replace(name=path, data=data, written=written), raw, undo=undo
-        )
+        version = template._replace(name=path, data=data, written=written)
+        self._write_version(version, raw, undo=undo)
         self._exchange_index(name, before, path, data)
         return IndexSwap(before, data, path)
 
@@ -484,22 +494,21 @@ class Operation:
         new_digest = folder.read_if_there(f"{self.path}/{_NEW_DIGEST}")
         if new_digest is None:
             return
-        other_version = folder.read_if_there(f"{self.path}/{_OTHER_VERSION}")
+        other_path = f"{self.path}/{_OTHER_VERSION}"
+        other = folder.read_if_there(other_path)
         current = folder.read_if_there(name)
+        is_other_new = other is not None and _digest(other.data) == new_digest.data
+        is_current_new = current is not None and _digest(current.data) == new_digest.data
         # If there was no index before, the new version was linked: both paths are one file.
-        is_linked = folder.inode_of(f"{self.path}/{_OTHER_VERSION}") == folder.inode_of(name)
-        is_new_version_aside = other_version is not None and new_digest.data == _digest(
-            other_version.data
-        )
-        if is_new_version_aside and not is_linked:
+        is_linked = folder.inode_of(other_path) == folder.inode_of(name)
+        if is_other_new and not is_linked:
             return  # the versions were not exchanged
-        is_unedited = current is not None and new_digest.data == _digest(current.data)
-        if other_version is None or not is_unedited:
+        if other is None or not is_current_new:  # the index was edited since
             self.swap_index(index, undo=True)
         elif is_linked:
-            folder.unlink(name)  # there was no index before
+            folder.unlink(name)
         else:
-            self._exchange_back(other_version.name, name, new_digest.data)
+            self._exchange_back(other.name, name, new_digest.data)
 
 
 def roll_back(folder: Folder, index: Index) -> None:
@@ -562,7 +571,7 @@ def _operations(folder: Folder) -> list[Operation]:
 
 
 def _operation_at(path: str, folder: Folder) -> Operation:
-    """Return the operation whose journal is at a path; raise ValueError for unknown files."""
+    """Return the operation with its journal in a folder; raise ValueError for unknown files."""
     content = json.loads(folder.read(f"{path}/{_JOURNAL}").data)
     _check_content(folder, content)
     entries = tuple(
@@ -587,7 +596,7 @@ def _check_file_path(value: Any) -> None:
 _ENTRY: Final = fields(
     {"key": text, "name": _check_file_path, "written": integer(), "said": anything}
 )
-_CONTENT: Final = {
+_JOURNAL_FIELDS: Final = {
     _MARKER: integer(1),
     _READABLE_FROM: integer(1),
     "taking_out": boolean,
@@ -597,11 +606,11 @@ _CONTENT: Final = {
 
 def _check_content(folder: Folder, content: Any) -> None:
     """Check the content of a journal; a journal of a newer format may have unknown fields."""
-    fields(_CONTENT, absent={_READABLE_FROM}, others=anything)(content)
+    fields(_JOURNAL_FIELDS, absent={_READABLE_FROM}, others=anything)(content)
     written = written_in(content[_MARKER], content.get(_READABLE_FROM))
     FORMAT.check(f"the change that is pending in {folder.path / PENDING}", written, StoreError)
     if not FORMAT.is_newer(written):
-        fields(_CONTENT, absent={_READABLE_FROM})(content)
+        fields(_JOURNAL_FIELDS, absent={_READABLE_FROM})(content)
 
 
 def _damaged(folder: Folder, reason: str) -> StoreError:
@@ -654,12 +663,12 @@ class FolderMoment:
         return self._locations[name].stamp
 
     def rely_on(self, name: str) -> Stamp:
-        """Return the stamp of a file, and let :meth:`check` check that it is unchanged."""
+        """Return the stamp of a file; :meth:`check` will check that it is unchanged."""
         self._read_locations.add(self._locations[name])
         return self._locations[name].stamp
 
     def read(self, name: str) -> FileCopy:
-        """Return a file, and let :meth:`check` check that it is unchanged."""
+        """Return a file; :meth:`check` will check that it is unchanged."""
         location = self._locations[name]
         try:
             file = self.folder.read(location.path, location.stamp)
@@ -670,10 +679,12 @@ class FolderMoment:
 
     def check(self) -> None:
         """Raise ChangedWhileReadError if a file that was read has changed."""
-        with suppress(OSError):
-            if all(self.folder.stamp_of(path) == stamp for path, stamp in self._read_locations):
-                return
-        raise changed(self.folder.path)
+        try:
+            for path, stamp in self._read_locations:
+                if self.folder.stamp_of(path) != stamp:
+                    raise changed(self.folder.path)
+        except OSError as error:
+            raise changed(self.folder.path) from error
 
 
 @contextmanager

@@ -7,23 +7,23 @@ share.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
-ALIKE: Final = 0.7
+MIN_KEPT_SHARE: Final = 0.7
 """Minimum share of its own text that a renamed file keeps."""
 _SHARED_ABOVE: Final = 0.5
 """Share of a folder's files above which a text in them is shared text, such as a template's."""
 _RUN_LENGTH: Final = 3
 """Number of words in a run. Runs of consecutive words are compared, so that their order counts."""
-_LEAST_OWN_RUNS: Final = 3
+_MIN_OWN_RUNS: Final = 3
 """Minimum number of own runs that distinguish a file from others of its template."""
-_MOST_PAIRS: Final = 40_000
+_MAX_PAIRS: Final = 40_000
 """Maximum number of pairs of files whose whole texts are compared to find doubtful deletions."""
-_MOST_COPIES: Final = 2_500
+_MAX_COPIES: Final = 2_500
 """Maximum number of pairs of files with equal content whose paths are compared."""
 
 _CHARACTER: Final = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
@@ -47,7 +47,7 @@ class File(NamedTuple):
         return self.path.rpartition("/")[0]
 
     @property
-    def last(self) -> str:
+    def name(self) -> str:
         """Its name without folders."""
         return self.path.rpartition("/")[2]
 
@@ -99,9 +99,9 @@ def find_renames(
 ) -> Renames:
     """Return the renames of a commit.
 
-    A file was renamed if at least `ALIKE` of its own text is in the added file, and vice versa.
-    Text in most files of the folder is not its own. Each file is used once: pairs with a larger
-    share come first, then pairs with the same file name. In doubt a file is a deletion, and
+    A file was renamed if at least `MIN_KEPT_SHARE` of its own text is in the added file, and vice
+    versa. Text in most files of the folder is not its own. Each file is used once: pairs with a
+    larger share come first, then pairs with the same file name. In doubt a file is a deletion, and
     `Renames.doubtful` has the similar file:
 
     - only the text of a template is similar,
@@ -120,7 +120,7 @@ def find_renames(
     renames = Renames()
     comparison = _Comparison(contents, renames)
     for old, new in _pairs_of_same_content(deleted, added, frozenset(empty)):
-        if old.last == new.last or comparison.has_own_text(old, new):
+        if old.name == new.name or comparison.has_own_text(old, new):
             renames.sure[old.path] = new.path
         else:
             renames.doubtful[old.path] = new.path
@@ -163,14 +163,17 @@ class _Comparison:
         """Return whether a file has enough own text to distinguish it from others of its folder."""
         shared = self._shared_by(old) | self._shared_by(new)
         runs = self._runs_of(old.blob)
-        return _total(runs, shared) >= min(_LEAST_OWN_RUNS, max(runs.total(), 1))
+        # A file with fewer runs than the minimum needs all of them.
+        needed = min(_MIN_OWN_RUNS, max(runs.total(), 1))
+        return _total(runs, shared) >= needed
 
     def alike_by_own_text(
         self, old_files: Sequence[File], new_files: Sequence[File]
     ) -> Iterator[tuple[float, File, File]]:
         """Yield the pairs that share enough of their own text, each with the share."""
-        every = [*old_files, *new_files]
-        shared = frozenset[int]().union(*(self._shared_by(file) for file in every))
+        shared = set[int]()
+        for file in (*old_files, *new_files):
+            shared.update(self._shared_by(file))
         files_with_run = defaultdict(list)
         for number, file in enumerate(new_files):
             for run, times in self._runs_of(file.blob).items():
@@ -185,28 +188,28 @@ class _Comparison:
                 for number, times_in_new in files_with_run.get(run, ()):
                     common[number] += min(times, times_in_new)
             for number, count in common.items():
-                share = count / max(size, sizes[number], _LEAST_OWN_RUNS)
-                if share >= ALIKE:
+                share = count / max(size, sizes[number], _MIN_OWN_RUNS)
+                if share >= MIN_KEPT_SHARE:
                     yield share, old, new_files[number]
 
     def alike_by_whole_text(
         self, old_files: Sequence[File], new_files: Sequence[File]
     ) -> Iterator[tuple[File, File]]:
         """Yield each file with the most similar added one; text of a template counts too."""
-        if len(old_files) * len(new_files) > _MOST_PAIRS:
+        if len(old_files) * len(new_files) > _MAX_PAIRS:
             return
         for old in old_files:
             runs = self._runs_of(old.blob)
             best = 0.0
             match = None
             for new in new_files:
-                others = self._runs_of(new.blob)
-                common = (runs & others).total()
-                share = common / max(runs.total(), others.total(), 1)
+                new_runs = self._runs_of(new.blob)
+                common = (runs & new_runs).total()
+                share = common / max(runs.total(), new_runs.total(), 1)
                 if share > best:
                     best = share
                     match = new
-            if match is not None and best >= ALIKE:
+            if match is not None and best >= MIN_KEPT_SHARE:
                 yield old, match
 
     def _shared_by(self, file: File) -> frozenset[int]:
@@ -236,12 +239,14 @@ class _Comparison:
 def runs_in(data: bytes) -> Runs:
     """Return the number of occurrences of each run of words in a text."""
     words = _WORD.findall(data.decode(errors="replace").casefold())
+    if not words:
+        return Counter()
     if len(words) < _RUN_LENGTH:
-        return Counter([hash(tuple(words))]) if words else Counter()
+        return Counter([hash(tuple(words))])
     return Counter(hash(run) for run in zip(words, words[1:], words[2:], strict=False))
 
 
-def _total(runs: Runs, shared: frozenset[int]) -> int:
+def _total(runs: Runs, shared: Collection[int]) -> int:
     """Return the number of runs without the shared ones."""
     return sum(times for run, times in runs.items() if run not in shared)
 
@@ -253,8 +258,9 @@ def _one_to_one(scored: Iterable[tuple[float, File, File]]) -> Iterator[tuple[Fi
 
     def closeness(pair: tuple[float, File, File]) -> tuple[float, int, float, str, str]:
         score, old, new = pair
+        common_parts = _common_end(old.path, new.path)
         ratio = SequenceMatcher(None, old.path, new.path).ratio()
-        return -score, -_common_end(old.path, new.path), -ratio, old.path, new.path
+        return -score, -common_parts, -ratio, old.path, new.path
 
     for _, old, new in sorted(scored, key=closeness):
         if old.path not in used_old and new.path not in used_new:
@@ -277,25 +283,25 @@ def _pairs_of_same_content(
         new_files = added_by_blob.get(blob, [])
         if blob in empty or not new_files:
             continue
-        if len(old_files) * len(new_files) <= _MOST_COPIES:
+        if len(old_files) * len(new_files) <= _MAX_COPIES:
             yield from _one_to_one([(1.0, old, new) for old in old_files for new in new_files])
         else:
-            yield from zip(
-                sorted(old_files, key=_from_end), sorted(new_files, key=_from_end), strict=False
-            )
+            sorted_old = sorted(old_files, key=_name_then_path)
+            sorted_new = sorted(new_files, key=_name_then_path)
+            yield from zip(sorted_old, sorted_new, strict=False)
 
 
-def _from_end(file: File) -> tuple[str, str]:
+def _name_then_path(file: File) -> tuple[str, str]:
     """Return the sort key of a file: its name, then its path."""
-    return file.last, file.path
+    return file.name, file.path
 
 
 def _common_end(path: str, other: str) -> int:
     """Return the number of equal parts at the end of two paths."""
     count = 0
-    for part, other_part in zip(
-        reversed(PurePosixPath(path).parts), reversed(PurePosixPath(other).parts), strict=False
-    ):
+    parts = reversed(PurePosixPath(path).parts)
+    other_parts = reversed(PurePosixPath(other).parts)
+    for part, other_part in zip(parts, other_parts, strict=False):
         if part != other_part:
             break
         count += 1
@@ -304,27 +310,29 @@ def _common_end(path: str, other: str) -> int:
 
 def _are_of_other_days(old: File, new: File) -> bool:
     """Return whether both names have a date, and the dates differ."""
-    day = _DAY.search(old.last)
-    other = _DAY.search(new.last)
-    return day is not None and other is not None and day.groups() != other.groups()
+    old_day = _DAY.search(old.name)
+    new_day = _DAY.search(new.name)
+    return old_day is not None and new_day is not None and old_day.groups() != new_day.groups()
 
 
 def _have_other_titles(
     before: Mapping[str, str], after: Mapping[str, str], old: File, new: File
 ) -> bool:
     """Return whether the index entry of a file was replaced by one with another title."""
-    has_moved = old.path in before and old.path not in after and new.path in after
-    if not has_moved or new.path in before:
+    is_old_removed = old.path in before and old.path not in after
+    is_new_added = new.path not in before and new.path in after
+    if not (is_old_removed and is_new_added):
         return False
-    title = _title(before[old.path], old)
-    other = _title(after[new.path], new)
-    return title is not None and other is not None and title != other
+    old_title = _title(before[old.path], old)
+    new_title = _title(after[new.path], new)
+    return old_title is not None and new_title is not None and old_title != new_title
 
 
 def _title(label: str, file: File) -> str | None:
     """Return a title in a form for comparison; None if it is the name of the file."""
     words = _WORD.findall(label.casefold())
-    names = (file.last, PurePosixPath(file.last).stem)
-    if any(words == _WORD.findall(name.casefold()) for name in names):
+    names = (file.name, PurePosixPath(file.name).stem)
+    is_file_name = any(words == _WORD.findall(name.casefold()) for name in names)
+    if not words or is_file_name:
         return None
-    return " ".join(words) or None
+    return " ".join(words)

@@ -26,7 +26,7 @@ from memlab.sources.folder.git import FileLifetime, GitHistory, PastMoment, hist
 from memlab.sources.folder.history import FolderHistory
 from memlab.sources.folder.journal import FolderMoment, Index, folder_moment, moment_now
 from memlab.sources.reads import moment_of_seconds
-from memlab.sources.reads import text as readable
+from memlab.sources.reads import text as without_surrogates
 from memlab.sources.recognition import Evidence, strongest
 from memlab.store import records as stored
 from memlab.store.archive.index_versions import IndexVersion, digest_of
@@ -109,7 +109,7 @@ class FolderSource(base.FileSource, Index):
 
     def __init__(self, location: str | PathLike[str]) -> None:
         super().__init__(location)
-        self.given = self.path
+        self.given_path = self.path
         """Absolute path as it was given, with symbolic links."""
         self._recorded_archive: Path | None = None
         """The path of the archive that an archive recorded; None for the default one."""
@@ -132,7 +132,7 @@ class FolderSource(base.FileSource, Index):
         tables: Mapping[str, Any],  # noqa: ARG003 - a folder has none
     ) -> tuple[Path, Evidence] | None:
         """Return the folder at a path and the strongest evidence for this kind; None for none."""
-        folder = cls.folder_meant(path)
+        folder = cls.evidence_folder(path)
         if not folder.is_dir():
             return None
         evidence = strongest(cls.evidence, folder)
@@ -141,14 +141,16 @@ class FolderSource(base.FileSource, Index):
         return folder, evidence
 
     @classmethod
-    def folder_meant(cls, path: Path) -> Path:
-        """Return the folder in which to look for evidence, for a path without a scheme."""
+    def evidence_folder(cls, path: Path) -> Path:
+        """Return the folder in which to look for evidence of this kind, by a path."""
         return cls.folder_in(path)
 
     @property
     def archive_path(self) -> Path:
         """Path of the archive beside the folder, for memories of this kind."""
-        return self._recorded_archive or archive_of_kind(self.path, self.scheme)
+        if self._recorded_archive is not None:
+            return self._recorded_archive
+        return archive_of_kind(self.path, self.scheme)
 
     def for_restore(self, folder: Path | None = None, archive: Path | None = None) -> Self:
         """Return a copy of the source that is opened to restore from its archive.
@@ -183,7 +185,7 @@ class FolderSource(base.FileSource, Index):
         return "\0" not in str(self.path) and not os.path.lexists(self.path)
 
     def read_missing_as_empty(self) -> None:
-        """Let :meth:`reading` treat a missing folder as an empty one, so that losses are found."""
+        """Let :meth:`reading` treat a missing folder as empty, so that losses are found."""
         self._missing_is_empty = True
 
     @contextmanager
@@ -195,10 +197,10 @@ class FolderSource(base.FileSource, Index):
         archive_mode = 0o600
         if self.archive_path.exists():
             archive_mode = S_IMODE(self.archive_path.stat().st_mode)
-        # Whoever may read the archive may search the folder.
-        search_bits = (archive_mode & 0o444) >> 2
+        # Whoever may read the archive may list and enter the folder; its owner may do all.
+        enter_bits = (archive_mode & 0o444) >> 2
         try:
-            self.path.mkdir(mode=archive_mode | search_bits | 0o700)
+            self.path.mkdir(mode=archive_mode | enter_bits | 0o700)
         except OSError as error:
             problem = f"the folder {self.path} cannot be made again, nothing was restored"
             advice = "that the folder above it is there"
@@ -231,8 +233,8 @@ class FolderSource(base.FileSource, Index):
         _, file = memory_in(record)
         if file is None:
             return False
-        missing_bits = mode & ~file.mode & 0o066
-        return missing_bits != 0
+        denied_bits = mode & ~file.mode & 0o066  # rights of group and others that the file lacks
+        return denied_bits != 0
 
     @abstractmethod
     def memories(self, moment: FolderMoment) -> list[FolderMemory]:
@@ -247,8 +249,9 @@ class FolderSource(base.FileSource, Index):
 
     def record_in(self, memory: FolderMemory, moment: FolderMoment) -> bytes:
         """Return the record of a memory of the folder at a moment."""
-        file = moment.read(memory.name) if memory.name else None
-        return record_of(memory, file)
+        if not memory.name:
+            return record_of(memory, None)
+        return record_of(memory, moment.read(memory.name))
 
     @abstractmethod
     def row(self, memory: FolderMemory, file: FileCopy | None) -> dict[str, Any]:
@@ -371,8 +374,8 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
         """The listing and the index of the last reading."""
         self._cached_records: dict[readers.Key, bytes] = {}
         """The records of the last reading."""
-        self._counted_before = 0
-        """Number of inserted memories that were counted before, by their index entries."""
+        self._counted_before_insertion = 0
+        """Number of inserted memories that counted before, because an index entry existed."""
         self._keys_keeping_entries: Collection[readers.Key] = ()
         """Keys of memories whose index entries a deletion leaves unchanged."""
         self._parts_to_remove: dict[str, MemoryParts] = {}
@@ -397,20 +400,24 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
     def _stale(self, expected: Mapping[readers.Key, str]) -> list[readers.Key]:
         """Return the keys of memories that no longer exist or changed since planning.
 
-        The compared files are recorded, because only these may be moved out.
+        The parts of the compared memories are recorded, because :meth:`_delete` may remove only
+        these.
         """
         records = self.memories
-        existing = [key for key in expected if key in records]
+        existing = {key: records[key] for key in expected if key in records}
         self._parts_to_remove = self._derived()
-        for key in existing:
-            memory, file = memory_in(records[key])
+        for record in existing.values():
+            memory, file = memory_in(record)
             entries = None if memory.key in self._keys_keeping_entries else memory.index_entries
             self._parts_to_remove[memory.key] = MemoryParts(file, entries)
         self._remaining_keys = records.keys() - expected.keys()
-        fingerprints = {key: stored.fingerprint_of(records[key]) for key in existing}
-        return [key for key, planned in expected.items() if fingerprints.get(key) != planned]
+        stale = []
+        for key, planned_fingerprint in expected.items():
+            if key not in existing or stored.fingerprint_of(existing[key]) != planned_fingerprint:
+                stale.append(key)
+        return stale
 
-    def _delete(self, expected: Mapping[readers.Key, str]) -> None:  # noqa: ARG002 - as they were compared
+    def _delete(self, expected: Mapping[readers.Key, str]) -> None:  # noqa: ARG002 - see _stale()
         self._change.remove(self._parts_to_remove)
 
     def _check_deleted(self, expected: Mapping[readers.Key, str], before: int) -> None:  # noqa: ARG002
@@ -452,12 +459,12 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
         return only_file_is_missing and current_fields["index"] == archived_fields["index"]
 
     def _check_inserted(self, records: readers.Records, total: int) -> None:
-        """Check the inserted memories; those with an index entry were counted before."""
-        super()._check_inserted(records, total - self._counted_before)
+        """Check the inserted memories; subtract those that counted before from the `total`."""
+        super()._check_inserted(records, total - self._counted_before_insertion)
 
     def _insert(self, records: readers.Records) -> int:
         keys = self._keys()
-        self._counted_before = sum(key in keys for key, _ in records)
+        self._counted_before_insertion = sum(key in keys for key, _ in records)
         parts = {}
         for key, record in records:
             memory, file = memory_in(record)
@@ -487,13 +494,11 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
 
     def index_now(self) -> IndexVersion:
         """Return the index of the folder as it is."""
+        name = self.source.index_name
         index = self._now().index
-        return IndexVersion(
-            name=self.source.index_name,
-            data=None if index is None else index.data,
-            written=0 if index is None else index.written,
-            digest_after="",
-        )
+        if index is None:
+            return IndexVersion(name=name, data=None, written=0, digest_after="")
+        return IndexVersion(name=name, data=index.data, written=index.written, digest_after="")
 
     def rewrite_index(self, data: bytes | None, *, digest: str, written: int | None = None) -> None:
         """Replace the index of the folder, or remove its file."""
@@ -527,7 +532,8 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
         """Return the keys of memories that already have an index entry, sorted."""
         moment = self._now()
         raw = b"" if moment.index is None else moment.index.data
-        return sorted(self.source.keys_with_entry(raw, entries, {*moment.names, *entries}))
+        file_names = {*moment.names, *entries}
+        return sorted(self.source.keys_with_entry(raw, entries, file_names))
 
     def is_back(self, current: bytes, record: bytes) -> bool:
         """Return whether a memory matches its record, except for owner and permissions.
@@ -581,13 +587,12 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
         index = self._now().index
         if earlier is not None and index is not None and self.is_index_as_left():
             return self._delete_and_restore_index(expected, index, earlier)
-        keys_keeping_entries: Collection[readers.Key] = ()
+        keys_keeping_entries = set()
         if self.source.is_file_alone:
-            keys_keeping_entries = {
-                key
-                for key, record in records
-                if key in expected and not memory_in(record)[0].index_entries
-            }
+            for key, record in records:
+                memory, _ = memory_in(record)
+                if key in expected and not memory.index_entries:
+                    keys_keeping_entries.add(key)
         with self._keeping_entries_of(keys_keeping_entries):
             return self.delete(expected)
 
@@ -670,7 +675,7 @@ def _comparable_fields(record: bytes, source: FolderSource) -> dict[str, Any]:
 
 NOTE: Final = ".md"
 """File name suffix of notes."""
-_MARKS: Final = "#-*_=> \t\r"
+_TITLE_MARKS: Final = "#-*_=> \t\r"
 """Characters that Markdown puts around a title."""
 _NOTE_PLACE: Final = fields(
     {
@@ -721,9 +726,10 @@ class NotesSource(FolderSource):
 
     def row(self, memory: FolderMemory, file: FileCopy | None) -> dict[str, Any]:
         """Return a note as a row. The title is the first line, or the file name without one."""
-        note = readable("" if file is None else file.data.decode(errors="replace"))
+        data = b"" if file is None else file.data
+        note = without_surrogates(data.decode(errors="replace"))
         line, _, text_after_title = note.strip().partition("\n")
-        title = line.strip(_MARKS)
+        title = line.strip(_TITLE_MARKS)
         body = text_after_title.strip()
         if not title:
             title = PurePosixPath(memory.key).stem
@@ -747,20 +753,23 @@ class NotesSource(FolderSource):
         return key if self.is_note(key) else ""
 
 
-def known_since(moment: FolderMoment, name: str, first_commits: Mapping[str, datetime]) -> datetime:
+def creation_time_of(
+    moment: FolderMoment, name: str, first_commits: Mapping[str, datetime]
+) -> datetime:
     """Return the time of the first commit or of the last write of a file, the earlier one."""
-    written = moment_of_seconds(moment.rely_on(name).written // 1_000 / 1e6)
-    at = written or datetime.fromtimestamp(0, UTC)  # the time is out of the range of datetime
-    return min(at, first_commits.get(name, at))
+    written_at = moment_of_seconds(moment.rely_on(name).written // 1_000 / 1e6)
+    if written_at is None:  # the time is out of the range of datetime
+        written_at = datetime.fromtimestamp(0, UTC)
+    return min(written_at, first_commits.get(name, written_at))
 
 
-def note_of(name: str, created: datetime, *, loaded: bool, judged: bool) -> FolderMemory:
-    """Return a note with a creation time; a note that is not judged is load-bearing."""
+def note_of(name: str, created: datetime, *, loaded: bool, prunable: bool) -> FolderMemory:
+    """Return a note with a creation time; a note that is not `prunable` is load-bearing."""
     milliseconds = int(created.timestamp() * 1_000)
     place = {
         "position": base.position_from_timestamp(milliseconds, name),
         "created_at": datetime.fromtimestamp(milliseconds / 1_000, UTC).isoformat(),
         "loaded": loaded,
-        "judged": judged,
+        "judged": prunable,
     }
     return FolderMemory(key=name, name=name, index_entries=(), place=place)

@@ -22,7 +22,7 @@ from memlab.columns import LISTED, UNLISTED
 from memlab.errors import ArchiveError, CompactionError, StalePlanError, StoreError
 from memlab.items import CHARS_PER_TOKEN
 from memlab.settings import Settings
-from memlab.sources.base import About, Trouble, knows_losses
+from memlab.sources.base import About, Diagnostic, knows_losses
 from memlab.sources.capabilities import (
     IndexMend,
     IndexMending,
@@ -126,9 +126,9 @@ class MemoryMd(StartIndex):
         """Return which files the index loads as it is, and would load in other orders."""
         return self.source.read_moment(lambda moment: self.source.view(moment).orderings(reads))
 
-    def chars_of_no_memory(self) -> int:
+    def overhead_chars(self) -> int:
         """Return the number of characters of the loaded index that belong to no memory."""
-        return self.source.read_moment(lambda moment: self.source.view(moment).chars_of_no_memory)
+        return self.source.read_moment(lambda moment: self.source.view(moment).overhead_chars)
 
     def is_unlisted(self, record: bytes) -> bool:
         """Return whether the index and the hubs all omit a memory."""
@@ -261,15 +261,15 @@ class ClaudeCode(FolderSource):
 
     @property
     def name(self) -> str:
-        """Absolute path of the folder, with the scheme if one was given.
+        """Absolute path of the folder, with the scheme if one was given_path.
 
         Links are resolved, unless only the path with links is a memory location of Claude Code:
         by another name, the files without a type would be no memories.
         """
         if self._is_named_by_scheme:
             return super().name
-        is_placed_by_link = is_placed(self.given) and not is_placed(self.path)
-        return str(self.given if is_placed_by_link else self.path)
+        is_placed_by_link = is_placed(self.given_path) and not is_placed(self.path)
+        return str(self.given_path if is_placed_by_link else self.path)
 
     def adjust(self, settings: Settings) -> None:
         """Apply the load rule and the kinds that the settings have for this folder."""
@@ -398,7 +398,7 @@ class ClaudeCode(FolderSource):
 
     def place_of_project(self) -> Path:
         """Return the path of the folder among those of the projects, before links are resolved."""
-        return self.given if is_of_project(self.given) else self.path
+        return self.given_path if is_of_project(self.given_path) else self.path
 
     @property
     def retirement(self) -> "LineRetirement":
@@ -481,7 +481,7 @@ class ClaudeCode(FolderSource):
         older = {key: value for key, value in place.items() if key not in _SINCE_FORMAT_3}
         return record if len(older) == len(place) else with_place(without_place(record), older)
 
-    def diagnostics(self) -> list[Trouble]:
+    def diagnostics(self) -> list[Diagnostic]:
         """Return the diagnostics of front matter, index and retired memories."""
         retirements = self.retired()
         retired = set()
@@ -492,7 +492,7 @@ class ClaudeCode(FolderSource):
         of_view = self.read_moment(lambda moment: self.view(moment).diagnostics(retired))
         return [*of_view, self.read_moment(self._index_trouble)]
 
-    def _index_trouble(self, moment: FolderMoment) -> Trouble:
+    def _index_trouble(self, moment: FolderMoment) -> Diagnostic:
         """Return the diagnostic for an index that is missing or omits most of the memories."""
         view = self.view(moment)
         unlisted = [name for name in view.unlisted if name not in view.hubs]
@@ -513,15 +513,15 @@ class ClaudeCode(FolderSource):
             checkout = in_shell("git", "-C", str(self.path), "checkout", "HEAD", "--", INDEX)
             mend = command("index", self.name)
             advice = f"bring it back: {checkout}, or {mend} with lines for what is new"
-            return Trouble("index", 1, f"{problem}{counted(len(view.notes))}", advice)
+            return Diagnostic("index", 1, f"{problem}{counted(len(view.notes))}", advice)
         if moment.index is None and view.notes:
             problem = f"there is no {INDEX}, so no start loads any of {counted(len(view.notes))}"
-            return Trouble("index", 1, problem, remedy)
+            return Diagnostic("index", 1, problem, remedy)
         if len(unlisted) > listed_count:
             count = counted(listed_count + len(unlisted))
             problem = f"{INDEX} names no more than {listed_count:,} of {count}"
-            return Trouble("index", 1, problem, remedy)
-        return Trouble("index", 0, f"{INDEX} leads to most of the memories", "")
+            return Diagnostic("index", 1, problem, remedy)
+        return Diagnostic("index", 0, f"{INDEX} leads to most of the memories", "")
 
     def view(self, moment: FolderMoment) -> FolderView:
         """Return the view of the folder at a moment.
@@ -568,7 +568,7 @@ class ClaudeCode(FolderSource):
     @cached_property
     def is_placed(self) -> bool:
         """Whether the folder is a default or configured memory location of Claude Code."""
-        return is_placed(self.given) or is_placed(self.path)
+        return is_placed(self.given_path) or is_placed(self.path)
 
     def _memories_among(self, files: Mapping[str, Note]) -> Mapping[str, Note]:
         """Return the files that are memories.
@@ -854,8 +854,8 @@ def _loss_of_line(
     return Loss(
         memory.name,
         record_of(_listed_by(memory, entries), moment.read(memory.name)),
-        at=at or version.at,
-        since=version.at,
+        lost_at=at or version.at,
+        written_at=version.at,
         commit=version.commit,
         is_unlisted=True,
     )

@@ -21,15 +21,15 @@ from memlab.clock import moment_and_zone, shifted
 from memlab.columns import LISTED, REACHED, UNLISTED
 from memlab.errors import StoreError
 from memlab.items import CHARS_PER_TOKEN
-from memlab.sources.base import About, Trouble, position_from_timestamp
-from memlab.sources.capabilities import MOST_READ, TODAY, IndexOrderings
+from memlab.sources.base import About, Diagnostic, position_from_timestamp
+from memlab.sources.capabilities import CURRENT_ORDER, MOST_READ, IndexOrderings
 from memlab.sources.folder.files import Folder
 from memlab.sources.folder.journal import FolderMoment
-from memlab.sources.held import computed_once
 from memlab.sources.opening import NOT_ENTERED
 from memlab.sources.readers import Key
 from memlab.sources.reads import LineReader, moment
 from memlab.sources.reads import text as readable
+from memlab.sources.shared_results import computed_once
 from memlab.sources.transcripts import calls_in, transcript_files
 from memlab.systems.claude_code import index as indexes
 from memlab.systems.claude_code.hubs import LEAST_LINKS, hubs_among
@@ -202,7 +202,7 @@ class FolderView:
         return sorted(name for name in self.notes if self.index_state(name) == UNLISTED)
 
     @cached_property
-    def chars_of_no_memory(self) -> int:
+    def overhead_chars(self) -> int:
         """Number of characters of the loaded index that belong to no memory."""
         chars_of_memories = 0
         for name, texts in self.index_texts.items():
@@ -412,7 +412,7 @@ class FolderView:
             "below": self.below,
             "in_sub_folders": sum("/" in name for name in memories),
             "stores": self.stores,
-            "apart": self.chars_of_no_memory,
+            "apart": self.overhead_chars,
             "doubtful": {name: doubt for name, doubt in doubts.items() if doubt},
             "retired": retired,
             "dangling": [(link.line, readable(link.target)) for link in self.dead_links],
@@ -446,7 +446,7 @@ class FolderView:
                 chars_with_file += length
         return chars <= 2 * chars_with_file
 
-    def diagnostics(self, retired: Collection[str] = ()) -> list[Trouble]:
+    def diagnostics(self, retired: Collection[str] = ()) -> list[Diagnostic]:
         """Return the problems that a person can fix: front matter, dangling links, cut lines.
 
         Also check that ``MEMORY.md`` or ``RETIRED.md`` names each memory in `retired`.
@@ -463,7 +463,7 @@ class FolderView:
             *self._retired_troubles(retired),
         ]
 
-    def _front_matter_trouble(self) -> Trouble:
+    def _front_matter_trouble(self) -> Diagnostic:
         """Return the diagnostic for front matter that is not valid YAML."""
         file_count = self.report["files"]
         broken = [f"{name} ({reason})" for name, reason in sorted(self.report["broken"].items())]
@@ -481,7 +481,7 @@ class FolderView:
             advice="quote values that contain a colon or a bracket",
         )
 
-    def _types_trouble(self) -> Trouble:
+    def _types_trouble(self) -> Diagnostic:
         """Return the diagnostic for memories of a doubtful type."""
         file_count = self.report["files"]
         doubtful = [f"{name} ({reason})" for name, reason in self.report["doubtful"].items()]
@@ -499,7 +499,7 @@ class FolderView:
             advice=SETTLE,
         )
 
-    def _links_trouble(self) -> Trouble:
+    def _links_trouble(self) -> Diagnostic:
         """Return the diagnostic for links of the index to missing files of the folder."""
         dangling = [f"line {number}: {target}" for number, target in self.report["dangling"]]
         return _trouble(
@@ -516,7 +516,7 @@ class FolderView:
             ),
         )
 
-    def _unlisted_trouble(self) -> Trouble:
+    def _unlisted_trouble(self) -> Diagnostic:
         """Return the diagnostic for memories to which neither the index nor a hub leads."""
         file_count = self.report["files"]
         unnamed = self.report["unnamed"]
@@ -531,7 +531,7 @@ class FolderView:
             advice=f"{command('index', self.folder)} shows a line for each",
         )
 
-    def _empty_headings_trouble(self) -> Trouble:
+    def _empty_headings_trouble(self) -> Diagnostic:
         """Return the diagnostic for headings of the index with nothing below them."""
         numbers = indexes.find_empty_headings(self.index)
         headings = [self.index.blocks[number].text.strip() for number in numbers]
@@ -548,7 +548,7 @@ class FolderView:
             ),
         )
 
-    def _cut_trouble(self) -> Trouble:
+    def _cut_trouble(self) -> Diagnostic:
         """Return the diagnostic for files that are named below the loaded part of the index.
 
         If there is no such file, report the other lines below that part.
@@ -597,7 +597,7 @@ class FolderView:
         count = f"{counted(len(unsure), 'links')} not found below the folder"
         return f"{no_dead_link}; {count}, perhaps documents of the project: {_first_of(unsure)}"
 
-    def _sub_folders_trouble(self) -> Trouble:
+    def _sub_folders_trouble(self) -> Diagnostic:
         """Return the diagnostic for Markdown files in subfolders that are no memories."""
         if not self.is_placed:
             return _trouble(
@@ -627,7 +627,7 @@ class FolderView:
             ),
         )
 
-    def _hub_troubles(self) -> list[Trouble]:
+    def _hub_troubles(self) -> list[Diagnostic]:
         """Return a diagnostic with the number of memories that hubs name, if there are hubs.
 
         It reports no problem.
@@ -638,9 +638,9 @@ class FolderView:
         reached = counted(len(self.report["reached"]))
         verb = verb_for(len(self.hubs), "name")
         summary = f"{hubs} {verb} {reached} that {INDEX} does not: {_first_of(list(self.hubs))}"
-        return [Trouble("hubs", 0, summary, "")]
+        return [Diagnostic("hubs", 0, summary, "")]
 
-    def _retired_troubles(self, retired: Collection[str]) -> list[Trouble]:
+    def _retired_troubles(self, retired: Collection[str]) -> list[Diagnostic]:
         """Return the diagnostic for retired memories without a line, if any memory is retired."""
         existing = sorted(name for name in retired if name in self.notes)
         if not existing:
@@ -749,8 +749,8 @@ class FolderView:
             MOST_READ: lambda name: -reads.get(name, 0),
         }
         visible = self._files(self.index, _VISIBLE)
-        files = {TODAY: visible}
-        loaded_counts = {TODAY: len(self._files(self.index, _LOADED))}
+        files = {CURRENT_ORDER: visible}
+        loaded_counts = {CURRENT_ORDER: len(self._files(self.index, _LOADED))}
         for order, key in sort_keys.items():
             files[order] = tuple(sorted(visible, key=key))
             loaded_counts[order] = len(self._files(self._reordered(key), _LOADED))
@@ -819,7 +819,7 @@ def with_retired(names: FileNames) -> FileNames:
 
 def _trouble(
     name: str, affected: Sequence[str], *, problem: str, if_none: str, advice: str
-) -> Trouble:
+) -> Diagnostic:
     """Return a diagnostic that counts the affected items and names the first of them.
 
     Parameters
@@ -838,7 +838,7 @@ def _trouble(
     summary = if_none
     if affected:
         summary = f"{len(affected):,} {problem}: {_first_of(affected)}"
-    return Trouble(name, len(affected), summary, advice)
+    return Diagnostic(name, len(affected), summary, advice)
 
 
 def _noun(items: Sequence[str], plural: str) -> str:

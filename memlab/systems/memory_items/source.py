@@ -162,7 +162,7 @@ class MemoryItems(base.Source):
         fields["superseded_by"] = None
         return base.canonical(fields)
 
-    def without_reads(self) -> str:
+    def no_reads_message(self) -> str:
         """Return the message that explains how an agent's runtime writes a read log."""
         return (
             f"{self.name} holds no record of reads. Let the agent's runtime write one: "

@@ -1,4 +1,4 @@
-"""Results that are computed once for several stores, within a block of code.
+"""Compute results once for several stores, within a block of code.
 
 Stores of one system may share data, such as the transcripts of all projects. A program that reads
 one store after another would read that data anew for each.
@@ -16,7 +16,7 @@ _RESULTS: Final[ContextVar[dict[Hashable, Any] | None]] = ContextVar("_RESULTS",
 
 
 @contextmanager
-def shared_data_held() -> Iterator[None]:
+def shared_results() -> Iterator[None]:
     """Within the block, compute each result of :func:`computed_once` once.
 
     What other programs write to shared data during the block may be missed.
@@ -29,9 +29,9 @@ def shared_data_held() -> Iterator[None]:
 
 
 def computed_once(key: Hashable, compute: Callable[[], _Result]) -> _Result:
-    """Return the result for a key: computed before in this block, or now.
+    """Return the result for a key; compute it if this block has not computed it yet.
 
-    >>> with shared_data_held():
+    >>> with shared_results():
     ...     computed_once("key", lambda: 1), computed_once("key", lambda: 2)
     (1, 1)
     >>> computed_once("key", lambda: 2)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import memlab
-from memlab.sources.held import computed_once, shared_data_held
+from memlab.sources.shared_results import computed_once, shared_results
 from memlab.systems.claude_code import view
 from tests.support.claude_store import (
     at,
@@ -25,17 +25,17 @@ def test_each_key_is_computed_once_in_a_block() -> None:
         calls.append(key)
         return key
 
-    with shared_data_held():
+    with shared_results():
         for key in ("a", "b", "a"):
             assert computed_once(key, lambda key=key: compute(key)) == key
     assert calls == ["a", "b"]
 
 
-def test_nothing_is_held_after_a_block_or_an_error() -> None:
-    with pytest.raises(ZeroDivisionError), shared_data_held():
+def test_results_end_with_the_block_or_an_error() -> None:
+    with pytest.raises(ZeroDivisionError), shared_results():
         computed_once("key", lambda: 1 // 0)
     assert computed_once("key", lambda: 2) == 2
-    with shared_data_held():
+    with shared_results():
         assert computed_once("key", lambda: 3) == 3
 
 
@@ -69,7 +69,7 @@ def test_find_walks_the_transcripts_once(home: Path, monkeypatch: pytest.MonkeyP
 def test_shared_data_does_not_mix_the_dates_of_folders(home: Path) -> None:
     folders = [project_folder(home, f"-home-u-work{number}") for number in range(3)]
     alone = [memlab.load(folder)["created_at"].tolist() for folder in folders]
-    with shared_data_held():
+    with shared_results():
         together = [memlab.load(folder)["created_at"].tolist() for folder in folders]
     assert together == alone
     assert alone[0] == [at(0)]
