@@ -227,7 +227,7 @@ def test_password_is_used_but_never_shown(url: str) -> None:
         assert SECRET not in text
         assert WRITTEN not in text
     assert WRITTEN not in str(source.archive_path)
-    assert address.hidden(f"it said {SECRET} and {WRITTEN}") == "it said *** and ***"
+    assert address.masked(f"it said {SECRET} and {WRITTEN}") == "it said *** and ***"
     assert address_of(address.without_password()).secrets == {}
 
 
