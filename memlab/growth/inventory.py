@@ -17,7 +17,7 @@ from memlab.sources.checkouts import Project
 from memlab.sources.kinship import Kinship, contents_of, kinships_among, merge_step
 from memlab.sources.kinship import table_of as kinship_table
 from memlab.sources.opening import Recognised, find_below, source_of_kind, usual_places
-from memlab.sources.shared_results import shared_results
+from memlab.sources.result_cache import shared_results
 from memlab.text import DisplayMixin, Table, TextPage, command, counted, or_dash
 
 

@@ -22,7 +22,7 @@ from memlab.growth.summary import StoreSummary, past_arrays, summarize, summary_
 from memlab.sources.base import Source, note_on_unknown_losses
 from memlab.sources.kinship import Kinship, kinships_of, merge_step, table_of
 from memlab.sources.opening import is_store, open_source, possible_kinds, settings_of
-from memlab.sources.shared_results import shared_results
+from memlab.sources.result_cache import shared_results
 from memlab.store import SqliteMemoryStore
 from memlab.text import DisplayMixin, Table, TextPage, command
 

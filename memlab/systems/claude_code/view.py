@@ -29,7 +29,7 @@ from memlab.sources.opening import NOT_ENTERED
 from memlab.sources.readers import Key
 from memlab.sources.reads import LineReader, moment
 from memlab.sources.reads import text as readable
-from memlab.sources.shared_results import computed_once
+from memlab.sources.result_cache import computed_once
 from memlab.sources.transcripts import calls_in, transcript_files
 from memlab.systems.claude_code import index as indexes
 from memlab.systems.claude_code.hubs import LEAST_LINKS, hubs_among

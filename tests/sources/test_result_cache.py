@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import memlab
-from memlab.sources.shared_results import computed_once, shared_results
+from memlab.sources.result_cache import computed_once, shared_results
 from memlab.systems.claude_code import view
 from tests.support.claude_store import (
     at,
