@@ -86,19 +86,19 @@ class Table(NamedTuple):
     whole: bool = False
     has_paths: bool = False
 
-    def first(self, most: int, where: str = "") -> "Table":
+    def first(self, count: int, where: str = "") -> "Table":
         """Return a table of the first rows, with a remark on the number of the others.
 
         Parameters
         ----------
-        most : int
+        count : int
             Maximum number of rows.
         where : str
             End of the remark, such as "; --json lists them all".
         """
-        hidden = len(self.rows) - most
+        hidden = len(self.rows) - count
         remark = f"and {hidden:,} more{where}" if hidden > 0 else self.remark
-        return self._replace(rows=self.rows[:most], remark=remark)
+        return self._replace(rows=self.rows[:count], remark=remark)
 
 
 class TextPage(NamedTuple):

@@ -84,7 +84,7 @@ def _differences(
     day = history.referred.astype("datetime64[D]").astype(np.int64)
     if not len(day):
         return columns
-    kept = (~lost_references(replays)).astype(np.float64)
+    serves = (~lost_references(replays)).astype(np.float64)
     served = table["served"].to_numpy()
     is_newest = table["newest"].to_numpy()
     has_hindsight = table["hindsight"].to_numpy()
@@ -99,11 +99,11 @@ def _differences(
         for row in rows:
             if len(newest_rows):
                 newest = newest_rows[0]
-                gain = difference_with_limits(day, kept[:, row] - kept[:, newest], pairs=pairs)
+                gain = difference_with_limits(day, serves[:, row] - serves[:, newest], pairs=pairs)
                 columns["gain"][row] = gain.mean
                 columns["gain_low"][row] = gain.low
                 columns["gain_high"][row] = gain.high
-            behind = difference_with_limits(day, kept[:, best] - kept[:, row], pairs=pairs)
+            behind = difference_with_limits(day, serves[:, best] - serves[:, row], pairs=pairs)
             columns["behind"][row] = behind.mean
             columns["behind_low"][row] = behind.low
     return columns

@@ -763,7 +763,7 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         stored, has_place = row
         check_integer(has_place, 0, 1)
         try:
-            paths = json.loads(schema.text_in(stored, "its layout", most=2**20))
+            paths = json.loads(schema.text_in(stored, "its layout", max_bytes=2**20))
         except RecursionError:
             raise ValueError("its layout is nested too deep") from None
         check_type(paths, dict, "an object")

@@ -253,7 +253,7 @@ Check = Callable[[Key, bytes, dict[str, Any]], None]
 :func:`memlab.store.records.check_row` is one."""
 
 
-def text_in(value: object, name: str, *, most: int = 2**16) -> str:
+def text_in(value: object, name: str, *, max_bytes: int = 2**16) -> str:
     """Return a stored text.
 
     Parameters
@@ -262,11 +262,11 @@ def text_in(value: object, name: str, *, most: int = 2**16) -> str:
         The value, with text as a bytearray (see :func:`memlab.store.database.text_read_as`).
     name : str
         The name of the value for an error message.
-    most : int
-        The maximum size in bytes.
+    max_bytes : int
+        The maximum size.
     """
     raw = raw_text_in(value, name)
-    if len(raw) > most:
+    if len(raw) > max_bytes:
         raise ValueError(f"{name} has {len(raw):,} bytes")
     try:
         return raw.decode()

@@ -74,7 +74,7 @@ def erase_tombstones(archive: OpenArchive, dropped: Iterable[Dropped]) -> None:
 def _checked_tombstone(stored: object) -> dict[str, Any]:
     """Return a tombstone from its stored value; raise ValueError if the value is not one."""
     try:
-        facts = json.loads(text_in(stored, "it", most=2**24))
+        facts = json.loads(text_in(stored, "it", max_bytes=2**24))
     except RecursionError:
         raise ValueError("it is nested too deep") from None
     _check_facts(facts)

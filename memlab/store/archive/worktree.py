@@ -88,7 +88,7 @@ class GitStatus(NamedTuple):
 
 
 def git_status_of(archive: Path) -> GitStatus:
-    """Return how git treats an archive."""
+    """Ask git whether it tracks or ignores an archive."""
     root = _root_of(archive)
     if root is None:
         return GitStatus("", stays_out=True)
