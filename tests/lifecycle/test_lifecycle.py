@@ -23,7 +23,7 @@ from memlab.lifecycle import LifecycleStore, Trust
 from memlab.policies import ImportanceFloor, NearDuplicate, ValueCap, decide
 from memlab.store import SqliteMemoryStore
 from tests.lifecycle.memories import DAY, HOUR, SAME, START, Open, ids, item
-from tests.support.decisions import kept
+from tests.support.decisions import kept_ids
 from tests.support.invariants import archive_of, rows_of
 from tests.support.programs import run_program
 from tests.support.shell import output_of
@@ -38,9 +38,8 @@ def test_memory_items_is_unchanged_for_a_plain_store(path: Path) -> None:
     with LifecycleStore(path, capacity=ValueCap(9)) as store, SqliteMemoryStore(":memory:") as new:
         for name in "abc":
             store.put(item(name), agent_id="g")
-        lifecycle_schema, plain_schema = (
-            opened.connection.execute(table).fetchall() for opened in (store, new)
-        )
+        lifecycle_schema = store.connection.execute(table).fetchall()
+        plain_schema = new.connection.execute(table).fetchall()
         assert lifecycle_schema == plain_schema
     with SqliteMemoryStore(path) as plain:
         assert ids(plain) == ["a", "b", "c"]
@@ -85,8 +84,9 @@ def test_expired_row_is_hidden_before_it_is_deleted(open_store: Open, clock: Any
     clock.now += TICK
     assert store.get("a") is None
     assert reads == []
-    assert ids(store) == [memory.memory_id for memory in store.search("a b")] == ["b"]
-    assert store.touch(["a"], now=clock.now) == 0  # this does not restore the row
+    assert ids(store) == ["b"]
+    assert [memory.memory_id for memory in store.search("a b")] == ["b"]
+    assert store.touch(["a"], now=clock.now) == 0, "a use does not restore the row"
     assert store.connection.execute("SELECT count(*) FROM memory_items").fetchone() == (2,)
 
 
@@ -114,19 +114,23 @@ def test_touch_does_not_extend_the_expiry(open_store: Open, clock: Any) -> None:
 
 def test_rows_without_positive_ttl_never_expire(open_store: Open, clock: Any) -> None:
     store = open_store()
-    for number, durable in enumerate([None, 0, -1, -0.5, timedelta(0), timedelta(days=-1)]):
-        store.put(item(f"m{number}"), ttl=durable)
+    for number, ttl in enumerate([None, 0, -1, -0.5, timedelta(0), timedelta(days=-1)]):
+        store.put(item(f"m{number}"), ttl=ttl)
     clock.now += 3650 * DAY
     assert store.expire(clock.now) == 0
     assert len(ids(store)) == 6
 
 
+def put_another(store: LifecycleStore) -> None:
+    store.put(item("b"), ttl=HOUR)
+
+
+def touch_the_first(store: LifecycleStore) -> None:
+    store.touch(["a"], now=START)
+
+
 @pytest.mark.parametrize(
-    ("event", "change"),
-    [
-        ("INSERT", lambda store: store.put(item("b"), ttl=HOUR)),
-        ("UPDATE", lambda store: store.touch(["a"], now=START)),
-    ],
+    ("event", "change"), [("INSERT", put_another), ("UPDATE", touch_the_first)]
 )
 def test_row_and_signals_are_written_in_one_transaction(
     open_store: Open, event: str, change: Callable[[LifecycleStore], object]
@@ -180,12 +184,15 @@ SCOPES = {
 def test_capacity_applies_per_scope(open_store: Open, written: str, remaining: list[str]) -> None:
     store = open_store(capacity=ValueCap(1))
     for number, text in enumerate(written.split()):
-        who, *tags = text.split("#")
-        agent, value, thread = re.fullmatch(r"(\D*)([\d.]+)(\D*)", who).groups()  # type: ignore[union-attr]
+        owner, *tags = text.split("#")
+        parts = re.fullmatch(r"(?P<agent>\D+)?(?P<importance>[\d.]+)(?P<thread>\D+)?", owner)
+        assert parts is not None
         store.put(
-            item(f"m{number}", tags=tuple(tags)), agent_id=agent or None,
-            thread_id=thread or None, importance=float(value),
-        )  # fmt: skip
+            item(f"m{number}", tags=tuple(tags)),
+            agent_id=parts["agent"],
+            thread_id=parts["thread"],
+            importance=float(parts["importance"]),
+        )
     assert ids(store) == remaining
 
 
@@ -251,7 +258,7 @@ def test_failed_eviction_keeps_every_row(
     store.put(item("b"), agent_id="g")
     assert ids(store) == ["d", "a", "b"]
     assert store.stats().enforcement_failures == 1
-    assert message in (store.stats().last_failure or "")
+    assert message in str(store.stats().last_failure)
     assert store.stats().evicted == {}
     assert not archive_of(path).exists()
     store.connection.execute(mends)
@@ -283,7 +290,7 @@ def test_graduated_is_set_by_put_and_touch(open_store: Open, path: Path) -> None
     store.touch(["a"], now=START)
     assert memlab.load(path)["graduated"].tolist() == [True, True]
     store.touch(["a"], now=START, graduated=False)
-    assert kept(memlab.load(path), ImportanceFloor()) == ["b"]
+    assert kept_ids(memlab.load(path), ImportanceFloor()) == ["b"]
     with pytest.raises(memlab.errors.WrongArgumentError, match="graduated"):
         store.touch(["a"], now=START, graduated="no")  # type: ignore[arg-type]
 
@@ -307,10 +314,11 @@ def test_near_duplicate_replaces_an_equally_trusted_row(
     open_store: Open, settings: dict[str, Any], trust: tuple[str, ...], remaining: list[str]
 ) -> None:
     store = open_store(**settings)
-    for number, who in enumerate(trust):
-        store.put(item(f"m{number}", SAME), trust=who)
+    for number, trust_of_row in enumerate(trust):
+        store.put(item(f"m{number}", SAME), trust=trust_of_row)
     assert ids(store) == remaining
-    assert store.stats().evicted == ({"near-duplicate": 1} if len(remaining) == 1 else {})
+    expected = {"near-duplicate": 1} if len(remaining) == 1 else {}
+    assert store.stats().evicted == expected
 
 
 def test_untrusted_duplicate_of_a_trusted_row_is_not_stored(open_store: Open) -> None:
@@ -349,15 +357,15 @@ rules = st.builds(
 class Paused(LifecycleStore):
     """A store that enforces its capacity on request instead of on each put."""
 
-    asked: tuple[Any, ...] | None = None
+    postponed: tuple[Any, ...] | None = None
 
-    def _enforce_capacity(self, *asked: Any) -> None:
-        self.asked = asked
+    def _enforce_capacity(self, *arguments: Any) -> None:
+        self.postponed = arguments
 
-    def go_on(self) -> None:
-        if self.asked:
-            super()._enforce_capacity(*self.asked)
-        self.asked = None
+    def enforce_postponed(self) -> None:
+        if self.postponed:
+            super()._enforce_capacity(*self.postponed)
+        self.postponed = None
 
 
 @given(rules, steps)
@@ -373,23 +381,24 @@ def test_scope_holds_what_the_policy_keeps_after_every_put(
         return store
 
     store = opened()
-    for action, number, importance, agent, hours, floor in drawn:
+    for action, number, importance, agent, hours, is_load_bearing in drawn:
         clock.now += hours * HOUR
         name = f"m{number}"
         if action == "put":
-            new = item(name, kind="semantic" if floor else "episodic")
-            store.put(new, importance=importance, agent_id=agent)
+            kind = "semantic" if is_load_bearing else "episodic"
+            store.put(item(name, kind=kind), importance=importance, agent_id=agent)
             frame = memlab.load(path)
             scoped = frame[frame["agent_id"].eq(agent)] if rule.scope else frame
             keep = decide(scoped, replace(rule, scope=()), now=clock.now)["keep"]
-            evicted = {*scoped.loc[~keep, "memory_id"]}
-            wanted = [memory_id for memory_id in ids(store) if memory_id not in evicted]
-            store.go_on()
-            assert ids(store) == wanted
+            evicted = set(scoped.loc[~keep, "memory_id"])
+            expected = [memory_id for memory_id in ids(store) if memory_id not in evicted]
+            store.enforce_postponed()
+            assert ids(store) == expected
         elif action == "touch":
             store.touch([name], now=clock.now)
-        elif action == "supersede" and {name, "m0"} <= {*ids(store)} and number:
-            store.supersede(name, by_memory_id="m0")
+        elif action == "supersede":
+            if name != "m0" and {name, "m0"} <= set(ids(store)):
+                store.supersede(name, by_memory_id="m0")
         elif action == "foreign":
             run_sql(path, f"DELETE FROM memory_items WHERE memory_id = '{name}'")
         elif action == "reopen":
@@ -420,7 +429,8 @@ def test_concurrent_writers_leave_a_store_within_its_cap(path: Path) -> None:
     assert [writer.exitcode for writer in writers] == [0] * 6
     with LifecycleStore(path, capacity=ValueCap(5)) as store:
         remaining = ids(store)
-        assert len(remaining) == len(set(remaining)) == 5
+        assert len(remaining) == 5
+        assert len(set(remaining)) == 5
         (orphans,) = store.connection.execute(
             "SELECT count(*) FROM memory_signals WHERE memory_id NOT IN "
             "(SELECT memory_id FROM memory_items)"
@@ -448,7 +458,9 @@ def test_evicted_expired_and_replaced_rows_are_archived(open_store: Open, path: 
     archived = archived_rows(path)
     assert archived["memory_id"].tolist() == ["old", "low", "brief"]
     assert archived["reason"].tolist() == ["near-duplicate", "lowest-value", "expired"]
-    assert [entry.finished_at is not None for entry in archived_plans(path)] == [True] * 3
+    entries = archived_plans(path)
+    assert len(entries) == 3
+    assert all(entry.finished_at is not None for entry in entries)
     assert memlab.load_past(path)["memory_id"].tolist() == ["old", "new", "low", "high", "brief"]
 
 
@@ -486,7 +498,7 @@ def test_failed_archiving_keeps_old_and_new_row(open_store: Open, path: Path) ->
     assert store.stats().enforcement_failures == 1
     store.put(item("third"), agent_id="a", importance=0.9)
     assert store.stats().enforcement_failures == 2
-    assert archive_of(path).name in (store.stats().last_failure or "")
+    assert archive_of(path).name in str(store.stats().last_failure)
     with pytest.raises(memlab.errors.ArchiveError):
         store.expire(START + HOUR)
     assert ids(store) == ["first", "again", "third"]
@@ -522,8 +534,9 @@ def test_next_writer_cleans_up_after_a_killed_one(open_store: Open, path: Path, 
     assert run_program(_WRITER.format(patch=patch), path).returncode == -signal.SIGKILL
     (entry,) = archived_plans(path)
     assert entry.finished_at is None
-    survivors = {"low"} & {*ids(SqliteMemoryStore(path))}
-    assert survivors | set(archived_rows(path)["memory_id"]) == {"low"}
+    stored_ids = set(ids(SqliteMemoryStore(path))) - {"high"}
+    archived_ids = set(archived_rows(path)["memory_id"])
+    assert stored_ids | archived_ids == {"low"}
     store = open_store(capacity=ValueCap(1))
     store.put(item("higher"), agent_id="a", importance=1.0)
     assert ids(store) == ["higher"]
@@ -543,9 +556,12 @@ def test_past_dates_each_eviction(path: Path) -> None:
             clock[0] += HOUR
             store.put(item(f"m{number}", at=clock[0]), agent_id="a")
     past = memlab.load_past(path).set_index("memory_id")["deleted_at"]
-    hours = {f"m{number}": number + 3 for number in (0, 1, 2, 3)} | {"m6": 9}
-    assert {name: at for name, at in past.items() if at == at} == {
-        name: START + hour * HOUR for name, hour in hours.items()
+    assert past.dropna().to_dict() == {
+        "m0": START + 3 * HOUR,
+        "m1": START + 4 * HOUR,
+        "m2": START + 5 * HOUR,
+        "m3": START + 6 * HOUR,
+        "m6": START + 9 * HOUR,
     }
     assert list(past.index) == ["m0", "m1", "m2", "m3", "m6", "m7", "m8"]
 

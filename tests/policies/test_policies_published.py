@@ -15,7 +15,7 @@ from memlab.errors import MissingExtraError
 from memlab.policies import ImportanceBudget, ImportanceFloor, PurgeSuperseded, ValueCap
 from memlab.policies.duplicates import near_duplicates, replace_older
 from memlab.policies.rules import recency_decay, value_score
-from tests.support.decisions import DAY, NOW, memories, went
+from tests.support.decisions import DAY, NOW, deleted_ids, memories
 from tests.support.properties import examples
 
 WEEK = 7 * DAY
@@ -161,7 +161,7 @@ CASES: dict[str, tuple[list[dict[str, Any]], Policy, list[int]]] = {
 def test_published_case_is_reproduced(
     rows: list[dict[str, Any]], policy: Policy, deleted: list[int]
 ) -> None:
-    assert went(memories(rows), policy) == [f"m{i}" for i in deleted]
+    assert deleted_ids(memories(rows), policy) == [f"m{number}" for number in deleted]
 
 
 @pytest.mark.parametrize(("lives", "recency"), [(4, 0.0625), (-3, 8.0), (-2000, 2.0**1000)])
@@ -196,17 +196,21 @@ PAIRS = {
 
 @pytest.mark.parametrize(("texts", "cosine"), PAIRS.items())
 def test_similarity_equals_odek_without_projection(texts: tuple[str, str], cosine: float) -> None:
-    similarities = near_duplicates(memories(rows_of(title=texts)), NearDuplicate(0.01))[
-        "similarity"
-    ]
-    assert similarities.tolist() == pytest.approx([cosine] if cosine else [], abs=0.001)
+    frame = memories(rows_of(title=texts))
+    pairs = near_duplicates(frame, NearDuplicate(0.01))
+    if cosine == 0.0:
+        assert pairs.empty
+    else:
+        assert pairs["similarity"].tolist() == pytest.approx([cosine], abs=0.001)
 
 
 def test_embeddings_can_be_supplied() -> None:
     vectors = np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 0.1]])
     frame = memories(rows_of(title="abc"))
-    assert went(frame, NearDuplicate(vectorise=lambda texts: vectors[: len(texts)])) == ["m0"]
-    assert went(frame, NearDuplicate(vectorise=lambda texts: csr_matrix(vectors))) == ["m0"]
+    assert deleted_ids(frame, NearDuplicate(vectorise=lambda texts: vectors[: len(texts)])) == [
+        "m0"
+    ]
+    assert deleted_ids(frame, NearDuplicate(vectorise=lambda texts: csr_matrix(vectors))) == ["m0"]
 
 
 @pytest.mark.parametrize(
@@ -277,5 +281,7 @@ def test_duplicates_equal_brute_force_comparison(
     policy = NearDuplicate(threshold, keep_untrusted=keep_untrusted)
     for matrix in (csr_matrix(vectors), vectors):
         winner, similarity = replace_older(matrix, trust, policy)
-        assert {int(i): int(winner[i]) for i in np.flatnonzero(winner >= 0)} == expected
-        assert ((similarity >= 0) == (winner >= 0)).all()
+        is_replaced = winner >= 0
+        duplicates = np.flatnonzero(is_replaced).tolist()
+        assert dict(zip(duplicates, winner[is_replaced].tolist(), strict=True)) == expected
+        assert (similarity >= 0).tolist() == is_replaced.tolist()

@@ -44,9 +44,9 @@ def memories(rows: list[dict[str, Any]], *, signals: bool = True) -> pd.DataFram
     return frame
 
 
-def kept(frame: pd.DataFrame, policy: Policy) -> list[str]:
+def kept_ids(frame: pd.DataFrame, policy: Policy) -> list[str]:
     return frame.loc[decide(frame, policy, now=NOW)["keep"], "memory_id"].tolist()
 
 
-def went(frame: pd.DataFrame, policy: Policy) -> list[str]:
+def deleted_ids(frame: pd.DataFrame, policy: Policy) -> list[str]:
     return frame.loc[~decide(frame, policy, now=NOW)["keep"], "memory_id"].tolist()
