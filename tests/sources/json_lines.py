@@ -11,7 +11,15 @@ from memlab.sources.system import System
 from memlab.store.shapes import anything, fields, list_of, text
 
 LINES = System("JSON lines", ("lines",), f"{__name__}:JsonLines", start="a start")
-MEMORY = dict.fromkeys(("id", "at", "kind", "title", "body"), text) | {"tags": list_of(text)}
+MEMORY = {
+    "id": text,
+    "at": text,
+    "kind": text,
+    "title": text,
+    "body": text,
+    "tags": list_of(text),
+}
+"""Checks of the fields of a memory."""
 
 
 class JsonLines(LockedLines):

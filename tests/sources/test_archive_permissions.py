@@ -20,10 +20,10 @@ OTHER = 4105
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return made_folder(tmp_path)
+    return make_folder(tmp_path)
 
 
-def made_folder(below: Path) -> Path:
+def make_folder(below: Path) -> Path:
     folder = below / ".claude" / "projects" / "-w" / "memory"
     names = [f"note_{number}.md" for number in range(6)]
     for name in names:
@@ -72,13 +72,15 @@ def test_new_archive_is_no_wider_than_folder_and_files(
 def test_new_archive_is_no_wider_than_any_file(
     tmp_path_factory: pytest.TempPathFactory, modes: list[int]
 ) -> None:
-    folder = made_folder(tmp_path_factory.mktemp("home"))
+    folder = make_folder(tmp_path_factory.mktemp("home"))
     for number, mode in enumerate(modes):
         (folder / f"note_{number}.md").chmod(mode)
     compacted(folder)
     mode_of_archive = mode_of(archive_path(folder))
     assert mode_of_archive & 0o600 == 0o600
-    assert all(mode_of_archive & ~mode & 0o077 == 0 for mode in modes)
+    for mode in modes:
+        granted_by_archive_alone = mode_of_archive & ~mode & 0o077
+        assert granted_by_archive_alone == 0
 
 
 def test_archive_of_copies_is_no_wider_than_any_file(folder: Path) -> None:
@@ -124,7 +126,7 @@ def test_private_memory_stays_if_another_user_owns_the_archive(folder: Path) -> 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
-def test_private_memory_is_not_called_expired_after_an_interruption(folder: Path) -> None:
+def test_private_memory_is_not_expired_after_an_interruption(folder: Path) -> None:
     private_memory_beside_foreign_archive(folder)
     plan = memlab.plan(folder, memlab.KeepRecent(3))
     with pytest.warns(ArchivePermissionsWarning), pytest.raises(StoppedError):

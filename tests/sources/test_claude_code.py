@@ -24,7 +24,7 @@ from memlab.systems.claude_code.source import ClaudeCode
 from memlab.testing.conformance import DeletingSuite, delete_all, put_back, records_of
 from memlab.testing.labs import MODES, FilesLab
 from memlab.upkeep.health import Status, doctor
-from memlab.views.findings import examine
+from memlab.views.findings import Findings, examine
 from memlab.views.page import sections_of
 from tests.support.claude_store import (
     STYLES,
@@ -52,7 +52,8 @@ class ClaudeCodeLab(FilesLab):
         styles = ("origin", "modified", "type", "none", "node origin", "broken")
         bodies = ("text", "né 北京 🦀 [[topic_1]] [[topic_3]]\r\n", "", "<b>" + "long " * 3000)
         for number in range(count):
-            kind, style = ("project", styles[number % 6]) if number else ("feedback", "type")
+            kind = "feedback" if number == 0 else "project"
+            style = "type" if number == 0 else styles[number % 6]
             session = f"s{number % 3}"
             title = f"topic {number}"
             body = bodies[number % 4]
@@ -60,8 +61,8 @@ class ClaudeCodeLab(FilesLab):
             path = write_memory(self.path, f"topic_{number}.md", text, at(number))
             path.chmod(MODES[number % 5])
             write_transcript(path.parents[1], session, call("Write", path, at(number), "s", number))
-        lines = ["# Memory", "", *(f"- [T{n}](topic_{n}.md) — hook {n}" for n in range(count))]
-        write_index(self.path, lines, end="")
+        entries = [f"- [T{number}](topic_{number}.md) — hook {number}" for number in range(count)]
+        write_index(self.path, ["# Memory", "", *entries], end="")
 
     def edit_index(self) -> bytes:
         path = self.path / "MEMORY.md"
@@ -81,15 +82,19 @@ class ClaudeCodeLab(FilesLab):
         for name in names:
             text = f"---\nname: pair {number}\ntype: project\n---\n"
             write_memory(self.path, name, text, at(10_000 + number))
-        write_index(self.path, [*index_lines(self.path), *(f"- [P]({name})" for name in names)])
+        entries = [f"- [P]({name})" for name in names]
+        write_index(self.path, index_lines(self.path) + entries)
 
     def files(self) -> set[Path]:
         return {*self.path.glob("*.md")} - {self.path / "MEMORY.md"}
 
     def exactly(self) -> dict[Key, Any]:
         lines = [line for line in index_lines(self.path) if "by hand" not in line]
-        files = super().exactly()
-        return {k: (*file, [line for line in lines if str(k) in line]) for k, file in files.items()}
+        exact = {}
+        for name, file in super().exactly().items():
+            naming_lines = [line for line in lines if str(name) in line]
+            exact[name] = (*file, naming_lines)
+        return exact
 
 
 class TestClaudeCode(DeletingSuite):
@@ -115,13 +120,16 @@ def test_tokens_of_a_memory_are_those_of_its_index_line(folder: Path) -> None:
 
 
 def test_lines_below_the_index_cut_are_not_loaded(folder: Path) -> None:
-    write_memories(folder, *(f"f{number}" for number in range(210)))
+    names = [f"f{number}" for number in range(210)]
+    write_memories(folder, *names)
     write_index(folder, index_lines(folder)[:205])
     frame = memlab.load(folder)
     assert frame["active"].tolist() == [True] * 205 + [False] * 5
     assert frame["loaded_at_start"].tolist() == [True] * 200 + [False] * 10
     costs = frame["tokens"]
-    assert costs[204] == costs[199] > costs[205] == 0  # the cost of its line if it is loaded
+    assert costs[199] > 0
+    assert costs[204] == costs[199], "the cost of its line if it were loaded"
+    assert costs[205] == 0, "it has no line"
 
 
 def test_user_and_feedback_memories_are_load_bearing(folder: Path) -> None:
@@ -131,8 +139,9 @@ def test_user_and_feedback_memories_are_load_bearing(folder: Path) -> None:
         write_memory(folder, f"{number:02}.md", memory("m", "user", style=style), at(number))
     write_memory(folder, "8.md", memory("8", body="not m"), at(90))
     frame = memlab.load(folder, with_body=True)
-    judged = [True, True, False, False, True, True, *(style != "none" for style in STYLES), False]
-    assert frame["load_bearing"].tolist() == judged
+    by_kind = [True, True, False, False, True, True]
+    by_style = [style != "none" for style in STYLES]
+    assert frame["load_bearing"].tolist() == [*by_kind, *by_style, False]
     assert frame["tags"].tolist()[:3] == [("user",), ("feedback",), ("project",)]
     assert frame["title"].tolist()[-4:] == ["m: about m", "12", "m: of all: [m", "about 8"]
     assert frame["body"].tolist()[-2:] == ["What was found out.", "not m"]
@@ -154,11 +163,13 @@ def test_created_at_is_the_earliest_known_time(folder: Path) -> None:
     for name, modified, written in (
         ("a", 5, 50),
         ("b", 6, 50),
-        ("c", 0, 50),
-        ("d", 0, 7),
-        ("e", 0, 8),
+        ("c", None, 50),
+        ("d", None, 7),
+        ("e", None, 8),
     ):
-        text = memory(name, style="modified" if modified else "origin", modified=at(modified))
+        text = memory(name, style="origin")
+        if modified is not None:
+            text = memory(name, style="modified", modified=at(modified))
         write_memory(folder, f"{name}.md", text, at(written))
     calls = [("Write", "b.md", 2), ("Edit", "b.md", 3), ("Write", "c.md", 1), ("Write", "a.md", 9)]
     calls += [("Read", "d.md", 0), ("Write", "../elsewhere/d.md", 0)]
@@ -168,36 +179,47 @@ def test_created_at_is_the_earliest_known_time(folder: Path) -> None:
         write_transcript(folder.parent, "s", call(tool, path, at(hour), "s", number))
     nonsense = '{"type":"assistant","timestamp":"no time","message":{"content":"x"}}'
     write_transcript(folder.parent, "s", [nonsense, '{"broken "name":"Write" memory'])
-    since = memlab.load(folder).set_index("memory_id")["created_at"]
-    records = dict(records_of(folder, list(since.index)))
-    assert {key: (json.loads(records[key])["place"]["dated"], since[key]) for key in records} == {
-        "c.md": ("transcripts", at(1)),
-        "b.md": ("transcripts", at(2)),
-        "a.md": ("front matter", at(5)),
-        "d.md": ("file time", at(7)),
-        "e.md": ("file time", at(8)),
+    created = memlab.load(folder).set_index("memory_id")["created_at"]
+    assert created.to_dict() == {
+        "c.md": at(1),
+        "b.md": at(2),
+        "a.md": at(5),
+        "d.md": at(7),
+        "e.md": at(8),
+    }
+    records = dict(records_of(folder, list(created.index)))
+    origins = {name: json.loads(record)["place"]["dated"] for name, record in records.items()}
+    assert origins == {
+        "c.md": "transcripts",
+        "b.md": "transcripts",
+        "a.md": "front matter",
+        "d.md": "file time",
+        "e.md": "file time",
     }
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
 def test_copied_files_are_dated_by_their_index_lines(folder: Path, newest_first: bool) -> None:
-    """The files of known time show which end of the index is the newer one."""
+    """Files of known time show which end of the index is the newer one."""
     names = [f"{name:02}.md" for name in random.Random(7).sample(range(40), 40)]
-    known = names[3:39:7]
-    since = names[-1]
+    names_of_known_time = names[3:39:7]
+    name_written_after_the_copy = names[-1]
     for age, name in enumerate(names):
-        style = "modified" if name in known else "origin"
+        style = "modified" if name in names_of_known_time else "origin"
         text = memory(name, style=style, modified=at(age))
-        copied = at(900) + timedelta(milliseconds=7 * int(name[:2]))
-        write_memory(folder, name, text, at(901) if name == since else copied)
-    write_index(folder, [f"- [T]({n})" for n in (reversed(names) if newest_first else names)])
+        file_time = at(900) + timedelta(milliseconds=7 * int(name[:2]))
+        if name == name_written_after_the_copy:
+            file_time = at(901)
+        write_memory(folder, name, text, file_time)
+    order = names[::-1] if newest_first else names
+    write_index(folder, [f"- [T]({name})" for name in order])
     before = memlab.load(folder)
     assert before["memory_id"].tolist() == names
     assert before["created_at"][3:39:7].tolist() == [at(age) for age in range(3, 39, 7)]
     assert dict(ClaudeCode(folder).extra_report().fields["dated"]) == {
-        "front matter": len(known),
+        "front matter": len(names_of_known_time),
         "file time": 1,
-        "line of MEMORY.md": 39 - len(known),
+        "line of MEMORY.md": 39 - len(names_of_known_time),
     }
     receipt = memlab.apply(memlab.plan(folder, memlab.KeepRecent(10)))
     assert memlab.load(folder)["memory_id"].tolist() == names[-10:]
@@ -252,28 +274,35 @@ def test_folder_without_project_is_dated_by_files_alone(tmp_path: Path) -> None:
 def test_symlink_to_the_folder_is_followed_but_none_inside(folder: Path, tmp_path: Path) -> None:
     write_memory(folder, "a.md", memory("a"), at(0))
     (folder / "link.md").symlink_to(write_memory(tmp_path, "secret.md", "not of this folder"))
-    (Path(os.fsdecode(os.fsencode(folder) + b"/\xff.md"))).write_text("x")
+    Path(os.fsdecode(os.fsencode(folder) + b"/\xff.md")).write_text("x")
     write_index(folder, ["- [A](a.md)", "- [L](link.md)"])
     (tmp_path / "short").symlink_to(folder)
     for name in (folder, tmp_path / "short"):
         assert memlab.load(name)["memory_id"].tolist() == ["a.md"]
 
 
+def link_to_a_memory(path: Path) -> None:
+    path.symlink_to(path.with_name("a.md"))
+
+
+def link_to_a_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def write_a_huge_file(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 2**40)
+
+
 @pytest.mark.parametrize(
-    "put",
-    [
-        lambda path: path.symlink_to(path.with_name("a.md")),
-        lambda path: path.symlink_to("/dev/zero"),
-        Path.mkdir,
-        os.mkfifo,
-        lambda path: path.touch() or os.truncate(path, 2**40),
-    ],
+    "make_index",
+    [link_to_a_memory, link_to_a_device, Path.mkdir, os.mkfifo, write_a_huge_file],
 )
 def test_index_that_is_no_regular_file_is_rejected(
-    folder: Path, put: Callable[[Path], Any]
+    folder: Path, make_index: Callable[[Path], Any]
 ) -> None:
     write_memory(folder, "a.md", memory("a"), at(0))
-    put(folder / "MEMORY.md")
+    make_index(folder / "MEMORY.md")
     with pytest.raises(
         StoreError, match=r"MEMORY\.md is not an ordinary file .* put the file itself"
     ):
@@ -323,12 +352,19 @@ def test_record_of_any_other_file_is_rejected(folder: Path) -> None:
     ((_, record),) = records_of(folder, ["a.md"])
     place = json.loads(record)["place"]
     for key, changed in (
-        *((name, {"name": name}) for name in ("memlab.toml", "MEMORY.md", ".a.md", "notes.sh")),
-        *(("a.md", {"name": name}) for name in ("../a.md", "b.md")),
-        *(("a.md", metadata) for metadata in ({"mode": "x"}, {"data": {"text": "zz"}})),
+        ("memlab.toml", {"name": "memlab.toml"}),
+        ("MEMORY.md", {"name": "MEMORY.md"}),
+        (".a.md", {"name": ".a.md"}),
+        ("notes.sh", {"name": "notes.sh"}),
+        ("a.md", {"name": "../a.md"}),
+        ("a.md", {"name": "b.md"}),
+        ("a.md", {"mode": "x"}),
+        ("a.md", {"data": {"text": "zz"}}),
     ):
         row = json.loads(without_place(record))
-        forged = with_place(encoded(row | {"memory_id": key, "file": row["file"] | changed}), place)
+        row["memory_id"] = key
+        row["file"].update(changed)
+        forged = with_place(encoded(row), place)
         with pytest.raises(ValueError, match=r"."):
             ClaudeCode(folder).check_record(key, forged, json.loads(forged))
 
@@ -336,20 +372,34 @@ def test_record_of_any_other_file_is_rejected(folder: Path) -> None:
 def test_restored_file_gets_only_its_own_permission_bits(folder: Path) -> None:
     """A different group gets the permissions of others; set-id bits are not restored."""
     write_memory(folder, "a.md", memory("a"), at(0))
-    ((key, record),) = records = records_of(folder, ["a.md"])
+    records = records_of(folder, ["a.md"])
+    ((key, record),) = records
     delete_all(folder, records)
-    me = (os.geteuid(), os.getegid())
+    my_user = os.geteuid()
+    my_group = os.getegid()
     row = json.loads(record)
-    modes = {0o4755: 0o755, 0o2775: 0o755, 0o1664: 0o644, 0o640: 0o600, 0o4777: 0o777, 0o400: 0o400}
-    owners = (me, (1234, me[1]), (1234, 2345), (me[0], 2345))
-    for around, mode, owner in product((0o700, 0o755, 0o2777), modes, owners):
-        folder.chmod(around)
-        row["file"] |= {"mode": mode, "owner": owner}
+    mode_in_another_group = {
+        0o4755: 0o755,
+        0o2775: 0o755,
+        0o1664: 0o644,
+        0o640: 0o600,
+        0o4777: 0o777,
+        0o400: 0o400,
+    }
+    users = (my_user, 1234)
+    groups = (my_group, 2345)
+    for folder_mode, mode, user, group in product(
+        (0o700, 0o755, 0o2777), mode_in_another_group, users, groups
+    ):
+        folder.chmod(folder_mode)
+        row["file"]["mode"] = mode
+        row["file"]["owner"] = (user, group)
         put_back(folder, [(key, json.dumps(row).encode())])
         status = (folder / "a.md").stat()
-        is_same_group = owner[1] == me[1]
-        assert stat.S_IMODE(status.st_mode) == (mode & 0o777 if is_same_group else modes[mode])
-        assert (status.st_uid, status.st_gid) == me
+        expected = mode & 0o777 if group == my_group else mode_in_another_group[mode]
+        assert stat.S_IMODE(status.st_mode) == expected
+        assert status.st_uid == my_user
+        assert status.st_gid == my_group
         (folder / "a.md").unlink()
 
 
@@ -359,19 +409,22 @@ def test_file_written_during_deletion_stays(tmp_path: Path) -> None:
     planned = lab.path / "topic_1.md"
     rewritten = lab.path / "topic_11.md"
 
-    def apply(meddle: Callable[[], object]) -> memlab.Receipt:
-        plan = memlab.plan(lab.path, memlab.KeepRecent(4))
-        return memlab.apply(plan, on_step=lambda step: meddle() if step == "deleted" else None)
+    def rewrite_and_move(step: str) -> None:
+        if step == "deleted":
+            planned.write_text("written again")
+            rewritten.rename(tmp_path / "away.md")
 
-    def exchange() -> None:
-        planned.write_text("written again")
-        rewritten.rename(tmp_path / "away.md")
+    def write_another(step: str) -> None:
+        if step == "deleted":
+            write_memory(lab.path, "new.md", memory("new", "project"), at(99))
 
+    plan = memlab.plan(lab.path, memlab.KeepRecent(4))
     with pytest.raises(CompactionError, match="try again when nobody writes"):
-        apply(exchange)
+        memlab.apply(plan, on_step=rewrite_and_move)
     (tmp_path / "away.md").rename(rewritten)
     assert len(lab.files()) == 12
-    receipt = apply(lambda: write_memory(lab.path, "new.md", memory("new", "project"), at(99)))
+    plan = memlab.plan(lab.path, memlab.KeepRecent(4))
+    receipt = memlab.apply(plan, on_step=write_another)
     assert receipt.deleted == 7
     assert {path.name for path in lab.files()} >= {"new.md", rewritten.name}
 
@@ -426,7 +479,8 @@ def test_doctor_names_broken_front_matter_links_and_lines(folder: Path) -> None:
 def test_space_of_a_folder_is_the_size_of_its_files(folder: Path) -> None:
     write_memories(folder, "a")
     measured = space(folder)
-    assert measured.file == measured.after_vacuum == sum(map(len, files_in(folder).values()))
+    assert measured.file == sum(map(len, files_in(folder).values()))
+    assert measured.after_vacuum == measured.file
     assert measured.wal == 0
     assert measured.free == 0
     assert measured.archive == 0
@@ -438,20 +492,23 @@ def long_index(folder: Path) -> Path:
     for number in range(300):
         text = memory(f"m{number:03}", style="modified", modified=at(number))
         write_memory(folder, f"m{number:03}.md", text)
-    write_index(folder, ["# Memory", *[f"- [m{n:03}](m{n:03}.md)" for n in range(299)]])
+    entries = [f"- [m{number:03}](m{number:03}.md)" for number in range(299)]
+    write_index(folder, ["# Memory", *entries])
     return folder
 
 
-def written_log(folder: Path, reads: list[tuple[int, datetime]]) -> Path:
+def write_log(folder: Path, reads: list[tuple[int, datetime]]) -> Path:
+    """Write a log of reads beside a folder; a read is (number of the memory, time)."""
     log = folder.with_name("reads.jsonl")
-    lines = [{"memory_id": f"m{n:03}.md", "at": when.isoformat()} for n, when in reads]
+    lines = [{"memory_id": f"m{number:03}.md", "at": when.isoformat()} for number, when in reads]
     log.write_text("\n".join(map(json.dumps, lines)))
     return log
 
 
 def test_index_cut_loses_reads_of_lines_below_it(long_index: Path) -> None:
-    reads = [0] * 4 + [150] * 2 + [250] * 3 + [298] * 5 + [299] * 6 + [999]
-    log = written_log(long_index, [(n, at(4_000 + s / 3_600)) for s, n in enumerate(reads)])
+    numbers = [0] * 4 + [150] * 2 + [250] * 3 + [298] * 5 + [299] * 6 + [999]
+    reads = [(number, at(4_000 + second / 3_600)) for second, number in enumerate(numbers)]
+    log = write_log(long_index, reads)
     losses = reads_missed_by_index_cut(long_index, memlab.read_access_log(log))
     assert losses.reads == 20
     assert losses.unnamed == 6
@@ -472,33 +529,39 @@ def test_index_cut_loses_reads_of_lines_below_it(long_index: Path) -> None:
 
 
 def test_read_is_compared_with_the_index_at_its_time(long_index: Path) -> None:
-    soon = [(n, at(n + 0.5)) for n in range(299)]  # each memory is read while it is the newest
-    late = [(n, at(298 + n)) for n in (0, 99, 100)]  # of 299: ranks 299, 200 and 199
-    losses = reads_missed_by_index_cut(
-        long_index, memlab.read_access_log(written_log(long_index, soon + late))
-    )
-    assert losses.loaded["oldest first"] == losses.loaded["as it stands"] == 199 + 3
+    read_while_newest = [(number, at(number + 0.5)) for number in range(299)]
+    # Of 299 memories, these have the ranks 299, 200 and 199.
+    read_late = [(number, at(298 + number)) for number in (0, 99, 100)]
+    log = write_log(long_index, read_while_newest + read_late)
+    losses = reads_missed_by_index_cut(long_index, memlab.read_access_log(log))
+    assert losses.loaded["as it stands"] == 199 + 3
+    assert losses.loaded["oldest first"] == 199 + 3
     assert losses.loaded["newest first"] == 299 + 1
     assert losses.loaded["most read first"] == 199 + 2 + 1
 
 
 def test_report_shows_reads_lost_by_the_index_cut(long_index: Path) -> None:
-    reads = [(n, at(4_000 + n)) for n in (0, 150, 250, 250, 298)]
-    log = memlab.read_access_log(written_log(long_index, reads))
+    reads = [(number, at(4_000 + number)) for number in (0, 150, 250, 250, 298)]
+    log = memlab.read_access_log(write_log(long_index, reads))
     now = at(5_000)
-    sentences = []
-    for given in (None, log):
-        examined = examine(long_index, now=now, keep_recent=146, log=given)
+
+    def text_of_cut_section(examined: Findings) -> str:
         (section,) = [section for section in sections_of(examined) if section.anchor == "cut"]
-        sentences.append("\n".join([*section.words, *map(str, section.tables[0].rows)]))
-    assert "Transcripts record which memories are read. memlab harvest" in sentences[0]
-    assert "3 of memories whose line was cut" in sentences[1]
-    assert "100 of 299 named files have their line below the cut" in sentences[1]
-    assert "keep_recent = 146 leaves 146 of them; all fit." in sentences[1]
+        rows = [str(row) for row in section.tables[0].rows]
+        return "\n".join([*section.words, *rows])
+
+    without_log = text_of_cut_section(examine(long_index, now=now, keep_recent=146))
+    assert "Transcripts record which memories are read. memlab harvest" in without_log
+    examined = examine(long_index, now=now, keep_recent=146, log=log)
+    with_log = text_of_cut_section(examined)
+    assert "3 of memories whose line was cut" in with_log
+    assert "100 of 299 named files have their line below the cut" in with_log
+    assert "keep_recent = 146 leaves 146 of them; all fit." in with_log
     memlab.apply(memlab.plan(long_index, memlab.KeepRecent(146), now=now))
     boot = memlab.growth.summarize(memlab.load(long_index), now=now).boot
     assert examined.effect is not None
-    assert boot.memories == examined.effect.after.memories == 146
+    assert boot.memories == 146
+    assert examined.effect.after.memories == 146
     assert boot.tokens == examined.effect.after.tokens
 
 
@@ -506,7 +569,7 @@ def test_size_and_compact_report_a_cut_index(long_index: Path) -> None:
     loads = "is cut: a start loads 199 of the 299 memories that it names"
     assert loads in output_of("size", long_index)
     assert loads in output_of("compact", long_index, "--keep-recent", 146)
-    write_index(long_index, [f"- [m{n:03}](m{n:03}.md)" for n in range(100)])
+    write_index(long_index, [f"- [m{number:03}](m{number:03}.md)" for number in range(100)])
     assert "is cut" not in output_of("size", long_index)
     assert "is cut" not in output_of("compact", long_index, "--keep-recent", 146)
 

@@ -32,13 +32,15 @@ DAY = timedelta(days=1)
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
 
-def filled(tmp_path: Path, count: int = 8, *, extra: tuple[str, ...] = ()) -> Path:
+def make_folder(tmp_path: Path, count: int = 8, *, extra: tuple[str, ...] = ()) -> Path:
+    """Make a folder of one feedback memory and projects; the index ends with extra lines."""
     folder = project_folder(tmp_path)
     for number in range(count):
-        text = memory(f"t {number}", "project" if number else "feedback", style="type")
+        kind = "feedback" if number == 0 else "project"
+        text = memory(f"t {number}", kind, style="type")
         write_memory(folder, f"t_{number}.md", text, at(number))
-    lines = ["# Memory", "", *(f"- [T{n}](t_{n}.md) — hook {n}" for n in range(count)), *extra]
-    write_index(folder, lines, end="")
+    entries = [f"- [T{number}](t_{number}.md) — hook {number}" for number in range(count)]
+    write_index(folder, ["# Memory", "", *entries, *extra], end="")
     return folder
 
 
@@ -63,14 +65,15 @@ def retired(folder: Path) -> list[str]:
 
 
 def test_retiring_moves_lines_to_retired_md_and_keeps_files(tmp_path: Path) -> None:
-    folder = filled(tmp_path)
+    folder = make_folder(tmp_path)
     before = files_in(folder)
     plan = retiring(folder, 4)
     receipt = memlab.apply(plan, now=NOW)
-    assert ids(plan.retires) == retired(folder) == ["t_1.md", "t_2.md", "t_3.md"]
-    lines = [f"- [T{n}](t_{n}.md) — hook {n}" for n in range(5)]
-    to_them = "- [Retired memories](RETIRED.md): not loaded at start"
-    assert index_lines(folder)[2:5] == [to_them, lines[0], lines[4]]
+    assert ids(plan.retires) == ["t_1.md", "t_2.md", "t_3.md"]
+    assert retired(folder) == ["t_1.md", "t_2.md", "t_3.md"]
+    lines = [f"- [T{number}](t_{number}.md) — hook {number}" for number in range(5)]
+    link_to_retired = "- [Retired memories](RETIRED.md): not loaded at start"
+    assert index_lines(folder)[2:5] == [link_to_retired, lines[0], lines[4]]
     assert (folder / "RETIRED.md").read_text().splitlines()[-3:] == lines[1:4]
     assert all((folder / name).read_bytes() == before[name] for name in plan.links)
     frame = memlab.load(folder)
@@ -88,23 +91,22 @@ def test_retiring_moves_lines_to_retired_md_and_keeps_files(tmp_path: Path) -> N
 
 
 def test_read_memory_returns_to_the_top_of_the_index(tmp_path: Path) -> None:
-    folder = filled(tmp_path)
+    folder = make_folder(tmp_path)
     memlab.apply(retiring(folder, 4), now=NOW)
     note_read(folder, "t_2.md", NOW + DAY)
-    for keep, day in ((4, 2), (9, 3)):
-        plan = retiring(folder, keep, now=NOW + day * DAY)
-        memlab.apply(plan, now=NOW + day * DAY)
-        if day == 2:
-            assert ids(plan.retires) == ["t_4.md"]
-            assert ids(plan.returns) == ["t_2.md"]
-            assert index_lines(folder)[3] == "- [T2](t_2.md) — hook 2"
+    plan = retiring(folder, 4, now=NOW + 2 * DAY)
+    memlab.apply(plan, now=NOW + 2 * DAY)
+    assert ids(plan.retires) == ["t_4.md"]
+    assert ids(plan.returns) == ["t_2.md"]
+    assert index_lines(folder)[3] == "- [T2](t_2.md) — hook 2"
+    memlab.apply(retiring(folder, 9, now=NOW + 3 * DAY), now=NOW + 3 * DAY)
     assert not (folder / "RETIRED.md").exists()
     assert not any("RETIRED" in line for line in index_lines(folder))
 
 
 def test_nothing_returns_without_an_index(tmp_path: Path) -> None:
     """A renamed or lost index must not cause a second one."""
-    folder = filled(tmp_path)
+    folder = make_folder(tmp_path)
     memlab.apply(retiring(folder, 4), now=NOW)
     note_read(folder, "t_2.md", NOW + DAY)
     (folder / "MEMORY.md").rename(folder / "memory.md")
@@ -131,7 +133,7 @@ def test_random_index_is_restored_byte_for_byte(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     extra = data.draw(st.lists(st.sampled_from(LINES), max_size=4))
-    folder = filled(tmp_path_factory.mktemp("any"), 7, extra=tuple(extra))
+    folder = make_folder(tmp_path_factory.mktemp("any"), 7, extra=tuple(extra))
     retirements = []
     for day in range(3):
         before = files_in(folder)
@@ -148,7 +150,7 @@ def test_random_index_is_restored_byte_for_byte(
 @pytest.mark.long
 @pytest.mark.parametrize("does", ["apply", "restore"])
 def test_crash_at_any_call_leaves_it_done_or_undone(tmp_path: Path, does: str) -> None:
-    folder = filled(tmp_path)
+    folder = make_folder(tmp_path)
     memlab.apply(retiring(folder, 4), now=NOW)
     note_read(folder, "t_2.md", NOW + DAY)
     before = files_in(folder)
@@ -159,17 +161,18 @@ def test_crash_at_any_call_leaves_it_done_or_undone(tmp_path: Path, does: str) -
     if does == "restore":
         does_it()
         does_it = partial(memlab.restore, plan.digest, store=folder)
+    expected = remaining if does == "apply" else deleted
     with suppress(AlreadyAppliedError):
         for crashes in crash_everywhere(does_it):  # noqa: B007 - the last value is the number of crashes
-            assert retired(folder) in (deleted, remaining)  # as every reader sees it
+            assert retired(folder) in (deleted, remaining), "every reader sees one of the states"
     assert crashes > 30
-    assert retired(folder) == (remaining if does == "apply" else deleted)
+    assert retired(folder) == expected
     memlab.restore(plan.digest, store=folder)
     assert files_in(folder) == before
 
 
 def test_forged_index_lines_of_a_plan_are_rejected(tmp_path: Path) -> None:
-    folder = filled(tmp_path)
+    folder = make_folder(tmp_path)
     new_plan = retiring(folder, 4)
     before = files_in(folder)
     first, *other_entries = new_plan.entries
@@ -185,20 +188,32 @@ def test_forged_index_lines_of_a_plan_are_rejected(tmp_path: Path) -> None:
         assert files_in(folder) == before
 
 
-CHANGES: dict[str, Callable[[Path], object]] = {
-    "edited": lambda folder: (folder / "t_1.md").write_text("new"),
-    "gone": lambda folder: (folder / "t_1.md").unlink(),
-    "not named": lambda folder: write_index(folder, index_lines(folder)[:2]),
-    "RETIRED.md is a link": lambda folder: (folder / "RETIRED.md").symlink_to("../other.md"),
-}
+def edit_a_memory(folder: Path) -> None:
+    (folder / "t_1.md").write_text("new")
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_folder_changed_since_the_plan_is_unchanged(tmp_path: Path, change: str) -> None:
-    folder = filled(tmp_path)
+def delete_a_memory(folder: Path) -> None:
+    (folder / "t_1.md").unlink()
+
+
+def remove_the_entries(folder: Path) -> None:
+    write_index(folder, index_lines(folder)[:2])
+
+
+def make_retired_md_a_link(folder: Path) -> None:
+    (folder / "RETIRED.md").symlink_to("../other.md")
+
+
+@pytest.mark.parametrize(
+    "change", [edit_a_memory, delete_a_memory, remove_the_entries, make_retired_md_a_link]
+)
+def test_folder_changed_since_the_plan_is_unchanged(
+    tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    folder = make_folder(tmp_path)
     (folder.parent / "other.md").write_text("- [T1](t_1.md)")
     plan = retiring(folder, 4)
-    CHANGES[change](folder)
+    change(folder)
     before = files_in(folder)
     with pytest.raises((StalePlanError, StoreError), match=r"a new plan|no ordinary file"):
         memlab.apply(plan)
@@ -206,7 +221,7 @@ def test_folder_changed_since_the_plan_is_unchanged(tmp_path: Path, change: str)
 
 
 def test_retired_md_can_be_edited_or_deleted_by_hand(tmp_path: Path) -> None:
-    folder = filled(tmp_path)
+    folder = make_folder(tmp_path)
     receipt = memlab.apply(retiring(folder, 4), now=NOW)
     file = folder / "RETIRED.md"
     file.write_text("mine\n" + file.read_text().replace("- [T1](t_1.md) — hook 1\n", "") + "end")

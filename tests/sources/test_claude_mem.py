@@ -30,7 +30,8 @@ INSERT = (
 def session(name: str, project: str, count: int, *, first: int = 0) -> dict[str, Any]:
     """Return a session of observations, one a minute."""
     observations = [
-        observation(f"{project} {n}", at=START + (first + n) * 60_000) for n in range(count)
+        observation(f"{project} {number}", at=START + (first + number) * 60_000)
+        for number in range(count)
     ]
     return {"session": name, "project": project, "observations": observations}
 
@@ -79,7 +80,7 @@ class TestClaudeMemSource(ReadingSuite):
     def test_deletion_is_rejected_with_an_alternative(self, lab: ClaudeMemLab) -> None:
         before = lab.exactly()
         with pytest.raises(UnsafeDeletionError) as caught, ClaudeMem(lab.name).changing():
-            pytest.fail("it was opened for a change")
+            pytest.fail("the database was opened for a change")
         plan = memlab.plan(lab.name, memlab.KeepRecent(3))
         assert "loaded from" in str(plan)
         with pytest.raises(UnsafeDeletionError, match=re.escape(str(caught.value))):
@@ -148,8 +149,10 @@ def test_environment_precedes_the_settings_file(
         if written is not None:
             (tmp_path / "settings.json").write_text(written)
         monkeypatch.setenv(SETTING, environment)
+        newest, origin = expected
         start = start_of(tmp_path)
-        assert (start.newest, start.origin) == expected, written
+        assert start.newest == newest, written
+        assert start.origin == origin, written
 
 
 def test_size_ends_with_the_setting_and_its_file(file: Path) -> None:
@@ -161,10 +164,10 @@ def test_size_ends_with_the_setting_and_its_file(file: Path) -> None:
     answer = json.loads(output_of("size", file, "--json"))
     assert answer["setting"] == f"{SETTING}={number}"
     assert answer["command"] is None
-    for unit in ("memories", "tokens"):
-        ends = run("size", file, "--token-budget", 500, "--unit", unit).output
-        assert ends.count(f'next: write "{SETTING}": ') == 2 * (unit == "memories")
-        assert "memlab compact" not in ends
+    for unit, expected_count in {"memories": 2, "tokens": 0}.items():
+        output = run("size", file, "--token-budget", 500, "--unit", unit).output
+        assert output.count(f'next: write "{SETTING}": ') == expected_count
+        assert "memlab compact" not in output
 
 
 def test_several_projects_are_listed_with_their_start_tokens(file: Path) -> None:
@@ -222,7 +225,8 @@ def test_space_is_measured_and_vacuum_is_rejected(file: Path) -> None:
     write_claude_mem(file, [session("s1", "web", 3)])
     measured = space(file)
     before = file.read_bytes()
-    assert measured.live + measured.free == measured.file == len(before)
+    assert measured.file == len(before)
+    assert measured.live + measured.free == len(before)
     with pytest.raises(
         StoreError, match="another system's database, which memlab does not rewrite"
     ):

@@ -61,8 +61,9 @@ CREATE TABLE consolidation_progress (
 """
 INSERT = (
     "INSERT INTO stage1_outputs (thread_id, source_updated_at, raw_memory, rollout_summary, "
-    "rollout_slug, generated_at, usage_count, last_usage, selected_for_phase2) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "rollout_slug, generated_at, usage_count, last_usage) "
+    "VALUES (:thread_id, :source_updated_at, :raw_memory, :rollout_summary, "
+    ":rollout_slug, :generated_at, :usage_count, :last_usage)"
 )
 
 
@@ -70,13 +71,22 @@ def thread(number: int) -> str:
     return f"0199a213-81c0-7800-8aa1-{number:012}"
 
 
-def row(number: int, text: str = "raw", slug: str | None = None) -> tuple[Any, ...]:
+def row(number: int, text: str = "raw", slug: str | None = None) -> dict[str, Any]:
     """Return the raw memory of a thread, used as many times as its number."""
     at = START + number * 86_400
-    return (thread(number), at, text, f"summary {number}\nmore", slug, at, number, at + 9, 0)
+    return {
+        "thread_id": thread(number),
+        "source_updated_at": at,
+        "raw_memory": text,
+        "rollout_summary": f"summary {number}\nmore",
+        "rollout_slug": slug,
+        "generated_at": at,
+        "usage_count": number,
+        "last_usage": at + 9,
+    }
 
 
-def write(path: Path, rows: list[tuple[Any, ...]]) -> Path:
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript(SCHEMA)
@@ -90,7 +100,7 @@ class CodexLab(Lab):
     where = ".codex/memories_1.sqlite"
 
     def fill(self, count: int) -> None:
-        write(self.path, [row(n, TEXTS[n % len(TEXTS)]) for n in range(count)])
+        write(self.path, [row(number, TEXTS[number % len(TEXTS)]) for number in range(count)])
         run_sql(self.path, "UPDATE stage1_outputs SET raw_memory = x'ff00fe' WHERE usage_count = 5")
 
     def add_pair(self, number: int) -> None:
@@ -215,8 +225,9 @@ def test_native_cap_is_read_from_the_configuration(
     cap = Codex(write(home / "memories_1.sqlite", [])).native_cap
     content = text if number is None else f"[memories]\n{SETTING} = {json.dumps(number)}\n"
     (home / "config.toml").write_text(content)
-    is_number = isinstance(number, int) and number >= 0
-    assert cap.current() == (number if is_number else 256)
+    is_valid = isinstance(number, int) and number >= 0
+    expected = number if is_valid else 256
+    assert cap.current() == expected
 
 
 THREADS = [
@@ -282,7 +293,7 @@ def test_commands_read_a_database_written_by_codex(written: Path) -> None:
     sized = json.loads(output_of("size", "--json", home))
     assert sized["store"] == str(home)
     assert SETTING in output_of("size", home)
-    assert output_of("rows", "--by", "need", home).index("build-with-uv")
+    assert "build-with-uv" in output_of("rows", "--by", "need", home)
     assert "memories" in output_of("doctor", home)
     assert SETTING in output_of("compact", "--keep-recent", "1", "--apply", home, code=2)
     assert written.read_bytes() == before

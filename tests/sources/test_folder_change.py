@@ -8,9 +8,8 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import pytest
 
@@ -41,14 +40,22 @@ class Lines(Index):
     ) -> bytes:
         assert set(entries) <= set(there)
         lines = raw.splitlines(True)
-        missing = {k: v for k, v in entries.items() if k not in map(_named, lines)}
-        for number, text in sorted(missing.values()):
+        present = {_named(line) for line in lines}
+        missing = [entry for name, entry in entries.items() if name not in present]
+        for number, text in sorted(missing):
             lines.insert(number, text.encode())
         return b"".join(lines)
 
 
 def _named(line: bytes) -> str:
     return line.partition(b":")[0].decode()
+
+
+class VisibleState(NamedTuple):
+    """What a reader sees of a folder."""
+
+    names: list[str]
+    index: bytes
 
 
 @dataclass
@@ -68,13 +75,16 @@ class Notes:
     def content(self) -> dict[str, tuple[bytes, int, int]]:
         """Return bytes, mode and time of every file, without the time of the index."""
         files = {}
-        for path in filter(Path.is_file, self.path.rglob("*")):
+        for path in self.path.rglob("*"):
+            if not path.is_file():
+                continue
             stat = path.stat()
-            when = 0 if path.name == "INDEX" else stat.st_mtime_ns
-            files[str(path.relative_to(self.path))] = path.read_bytes(), stat.st_mode, when
+            modified = 0 if path.name == "INDEX" else stat.st_mtime_ns
+            files[str(path.relative_to(self.path))] = (path.read_bytes(), stat.st_mode, modified)
         return files
 
-    def leaving(self, *names: str) -> dict[str, MemoryParts]:
+    def parts_of(self, *names: str) -> dict[str, MemoryParts]:
+        """Return the files of these names with their index lines."""
         lines = enumerate(self.file.read_bytes().splitlines(True))
         entries = {_named(line): [number, line.decode()] for number, line in lines}
         with opened_folder(self.path) as opened:
@@ -84,10 +94,10 @@ class Notes:
         return changed_folder(self.path, self.index)
 
     def take(self, *names: str) -> dict[str, MemoryParts]:
-        going = self.leaving(*names)
+        parts = self.parts_of(*names)
         with self.changing() as change:
-            change.remove(going)
-        return going
+            change.remove(parts)
+        return parts
 
     def put(self, parts: Mapping[str, MemoryParts]) -> None:
         with self.changing() as change:
@@ -96,11 +106,12 @@ class Notes:
     def moment(self) -> AbstractContextManager[FolderMoment]:
         return folder_moment(self.path, self.index)
 
-    def seen(self) -> tuple[list[str], bytes]:
+    def visible_state(self) -> VisibleState:
         with self.moment() as moment:
             names = [name for name in moment.names if name != "INDEX"]
             assert all(moment.read(name).data for name in names)
-            return names, b"" if moment.index is None else moment.index.data
+            index = b"" if moment.index is None else moment.index.data
+            return VisibleState(names, index)
 
 
 @pytest.fixture(params=[True, False], ids=["index first", "files first"])
@@ -125,20 +136,24 @@ def _no_clock_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     """Record renames in order; a test can register a function to run after one."""
-    made = Steps()
+    steps_made = Steps()
     times = Counter[str]()
 
-    def watched(name: str, call: Callable[..., None]) -> Callable[..., None]:
-        def step(*given: Any) -> None:
-            call(*given)
+    def do_nothing() -> None:
+        pass
+
+    def recorded(name: str, call: Callable[..., None]) -> Callable[..., None]:
+        def step(*arguments: Any) -> None:
+            call(*arguments)
             times[name] += 1
-            made.setdefault(f"{name} {times[name]}", lambda: None)()
+            after_step = steps_made.setdefault(f"{name} {times[name]}", do_nothing)
+            after_step()
 
         return step
 
     for name in ("make_folder", "move", "link", "exchange"):
-        monkeypatch.setattr(Folder, name, watched(name, getattr(Folder, name)))
-    return made
+        monkeypatch.setattr(Folder, name, recorded(name, getattr(Folder, name)))
+    return steps_made
 
 
 def test_files_and_index_lines_are_removed_and_restored_together(
@@ -149,9 +164,8 @@ def test_files_and_index_lines_are_removed_and_restored_together(
     assert sorted(notes.content()) == ["INDEX", "a.md", "d.md"]
     assert notes.file.read_bytes() == b"# head\na.md:x\nd.md:w\n"
     steps_taken = list(steps)
-    assert (
-        steps_taken.index("exchange 1") < steps_taken.index("move 2")
-    ) == notes.index.index_first
+    changed_index_first = steps_taken.index("exchange 1") < steps_taken.index("move 2")
+    assert changed_index_first == notes.index.index_first
     assert steps_taken[-1] == "move 4"
     notes.put(taken)
     assert notes.content() == before
@@ -160,17 +174,19 @@ def test_files_and_index_lines_are_removed_and_restored_together(
 def test_several_operations_are_one_change(notes: Notes) -> None:
     before = notes.content()
     with suppress(ZeroDivisionError), notes.changing() as change:
-        change.remove(notes.leaving("a.md"))
-        change.remove(notes.leaving("b.md", "d.md"))
+        change.remove(notes.parts_of("a.md"))
+        change.remove(notes.parts_of("b.md", "d.md"))
         assert sorted(path.name for path in notes.path.glob("*.md")) == ["c.md"]
         raise ZeroDivisionError
     assert notes.content() == before
     with notes.changing() as change:
-        a = notes.leaving("a.md")
-        change.remove(a)
-        change.remove(notes.leaving("b.md"))
-        change.insert(a)
-    assert notes.seen() == (["a.md", "c.md", "d.md"], b"# head\na.md:x\nc.md:z\nd.md:w\n")
+        first = notes.parts_of("a.md")
+        change.remove(first)
+        change.remove(notes.parts_of("b.md"))
+        change.insert(first)
+    state = notes.visible_state()
+    assert state.names == ["a.md", "c.md", "d.md"]
+    assert state.index == b"# head\na.md:x\nc.md:z\nd.md:w\n"
 
 
 def test_missing_index_is_created_and_removed_by_undo(notes: Notes) -> None:
@@ -188,22 +204,28 @@ def test_missing_index_is_created_and_removed_by_undo(notes: Notes) -> None:
 
 @pytest.mark.parametrize(
     ("name", "step"),
-    [*product(["b.md"], ["make_folder 1", "move 1", "move 2"]), ("INDEX", "exchange 1")],
+    [
+        ("b.md", "make_folder 1"),
+        ("b.md", "move 1"),
+        ("b.md", "move 2"),
+        ("INDEX", "exchange 1"),
+    ],
 )
 def test_writing_through_an_open_file_loses_nothing(
     notes: Notes, steps: Steps, name: str, step: str
 ) -> None:
-    before = notes.seen()
+    before = notes.visible_state()
     if name == "INDEX" and notes.index.index_first:
         step = "move 2"  # after the exchange; with the other order the edit would be missed
     with (notes.path / name).open("ab", buffering=0) as opened:
         steps[step] = lambda: opened.write(b"late")
-        refused = (StalePlanError, ChangedWhileReadError)
-        with pytest.raises(refused, match=f"{name} (was changed|is written)"):
+        expected_errors = (StalePlanError, ChangedWhileReadError)
+        with pytest.raises(expected_errors, match=f"{name} (was changed|is written)"):
             notes.take("b.md")
     assert (notes.path / name).read_bytes().endswith(b"late")
-    names, raw = notes.seen()
-    assert (names, raw.removesuffix(b"late")) == before
+    after = notes.visible_state()
+    assert after.names == before.names
+    assert after.index.removesuffix(b"late") == before.index
 
 
 @pytest.mark.parametrize("edits", [1, 2])
@@ -250,35 +272,49 @@ def test_folder_is_changed_by_one_process_at_a_time(
     notes: Notes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("memlab.sources.folder.change._LOCK_TIMEOUT", 0.1)
-    refused = pytest.raises(StoreError, match="another memlab")
-    with notes.changing(), refused, notes.changing():
-        pass
+    with notes.changing():  # noqa: SIM117
+        with pytest.raises(StoreError, match="another memlab"), notes.changing():
+            pass
+
+
+class FolderState(NamedTuple):
+    content: dict[str, tuple[bytes, int, int]]
+    visible: VisibleState
 
 
 @pytest.mark.parametrize("putting", [False, True])
 def test_crash_anywhere_leaves_a_change_complete_or_undone(notes: Notes, putting: bool) -> None:
-    archived = notes.leaving("b.md", "d.md")
-    steps = [lambda: notes.take(*archived), lambda: notes.put(archived)]
-    there = [(notes.content(), notes.seen())]
-    steps[0]()
-    there.append((notes.content(), notes.seen()))
-    if not putting:
-        steps[1]()
-    before, after = there[::-1] if putting else there
-    for crashes in crash_everywhere(steps[putting]):  # noqa: B007 - the last value is the number of crashes
-        if notes.index.index_first:
+    archived = notes.parts_of("b.md", "d.md")
+    take = partial(notes.take, *archived)
+    put = partial(notes.put, archived)
+    complete = FolderState(notes.content(), notes.visible_state())
+    take()
+    without_archived = FolderState(notes.content(), notes.visible_state())
+    if putting:
+        change = put
+        undo = take
+        before = without_archived
+        after = complete
+    else:
+        put()
+        change = take
+        undo = put
+        before = complete
+        after = without_archived
+    for crashes in crash_everywhere(change):  # noqa: B007 - the last value is the number of crashes
+        if notes.index.index_first and not putting:
             named = {_named(line) for line in notes.file.read_bytes().splitlines()[1:]}
-            assert putting or named <= {path.name for path in notes.path.iterdir()}
-        now = notes.seen()
+            assert named <= {path.name for path in notes.path.iterdir()}
+        state = notes.visible_state()
         with notes.changing():
             pass
-        assert notes.seen() == now
-        assert now in (before[1], after[1])
-        if now == after[1]:
-            assert notes.content() == after[0]
-            steps[not putting]()
-        assert notes.content() == before[0]
-        assert {path.name for path in notes.path.iterdir()} == set(before[0])
+        assert notes.visible_state() == state
+        assert state in (before.visible, after.visible)
+        if state == after.visible:
+            assert notes.content() == after.content
+            undo()
+        assert notes.content() == before.content
+        assert {path.name for path in notes.path.iterdir()} == set(before.content)
     assert crashes > 15
 
 
@@ -295,11 +331,15 @@ def test_edits_after_a_crash_survive_recovery(notes: Notes, tmp_path: Path) -> N
         is_moved = any(crashed.path.glob(".memlab/*/out/*"))
         for _ in crash_everywhere(partial(crashed.put, {})):
             pass  # each continues where the last one stopped
-        names, raw = crashed.seen()
-        assert raw.endswith(b"by hand\n")
+        state = crashed.visible_state()
+        assert state.index.endswith(b"by hand\n")
         assert (crashed.path / "b.md").read_bytes() == b"by hand"
-        assert sum(name.startswith("b.md.before") for name in names) == is_moved
-        assert b"b.md:y" in raw or not is_moved
+        older_versions = [name for name in state.names if name.startswith("b.md.before")]
+        if is_moved:
+            assert len(older_versions) == 1
+            assert b"b.md:y" in state.index
+        else:
+            assert older_versions == []
 
 
 def test_foreign_journal_is_rejected(notes: Notes, tmp_path: Path) -> None:
@@ -330,13 +370,12 @@ def test_reader_sees_one_state_or_an_error(notes: Notes) -> None:
         assert moment.index is not None
         assert b"c.md" in moment.index.data
         assert "new.md" not in moment.names
-    for later in (True, False):
-        with pytest.raises(ChangedWhileReadError), notes.moment() as moment:  # noqa: PT012
-            if later:
-                moment.read("a.md")
-            (notes.path / "a.md").write_bytes(b"other" * (1 + later))
-            if not later:
-                moment.read("a.md")
+    with pytest.raises(ChangedWhileReadError), notes.moment() as moment:  # noqa: PT012
+        moment.read("a.md")
+        (notes.path / "a.md").write_bytes(b"changed after the read")
+    with pytest.raises(ChangedWhileReadError), notes.moment() as moment:  # noqa: PT012
+        (notes.path / "a.md").write_bytes(b"changed before the read")
+        moment.read("a.md")
 
 
 def test_paths_through_symlinks_are_rejected(tmp_path: Path) -> None:
@@ -348,13 +387,15 @@ def test_paths_through_symlinks_are_rejected(tmp_path: Path) -> None:
     (inside / "link").symlink_to(outside)
     with opened_folder(inside, lambda _: True) as folder:
         assert folder.listing().others == ("link",)
-        for does, *names in (
-            *((does, "link/x.md") for does in (folder.read, folder.stamp_of, folder.unlink)),
-            (folder.move, "link/x.md", "y.md"),
-            (folder.move, "x.md", "link/y.md"),
-            (folder.link, "x.md", "link/new/y.md"),
+        for operation in (
+            partial(folder.read, "link/x.md"),
+            partial(folder.stamp_of, "link/x.md"),
+            partial(folder.unlink, "link/x.md"),
+            partial(folder.move, "link/x.md", "y.md"),
+            partial(folder.move, "x.md", "link/y.md"),
+            partial(folder.link, "x.md", "link/new/y.md"),
         ):
             with pytest.raises((NotADirectoryError, StoreError), match="Not a directory"):
-                does(*names)
+                operation()
     assert [path.name for path in outside.iterdir()] == ["x.md"]
     assert sorted(path.name for path in inside.iterdir()) == ["link", "x.md"]

@@ -46,7 +46,9 @@ class HermesLab(Lab):
         (self.path / USER).unlink()
 
     def exactly(self) -> dict[Key, Any]:
-        return {(name, text): text for name in (NOTES, USER) for text in self._entries(name)}
+        notes = {(NOTES, text): text for text in self._entries(NOTES)}
+        about_user = {(USER, text): text for text in self._entries(USER)}
+        return {**notes, **about_user}
 
     def _entries(self, name: str) -> list[str]:
         path = self.path / name
@@ -118,8 +120,9 @@ def test_memory_file_without_entries_is_not_a_store(tmp_path: Path) -> None:
 
 @given(st.lists(st.text(st.characters(codec="utf-8"), max_size=9), max_size=9))
 def test_entries_round_trip_through_the_delimiter(texts: list[str]) -> None:
-    wanted = [text.strip() for text in texts if "§" not in text and text.strip()]
-    assert entries_in(DELIMITER.join(wanted)) == list(dict.fromkeys(wanted))
+    entries = [text.strip() for text in texts if "§" not in text and text.strip()]
+    distinct_entries = list(dict.fromkeys(entries))
+    assert entries_in(DELIMITER.join(entries)) == distinct_entries
 
 
 ENTRIES = [
@@ -133,11 +136,9 @@ ENTRIES = [
 def test_files_written_by_hermes_are_read(tmp_path: Path) -> None:
     folder = write_hermes(tmp_path / ".hermes", ENTRIES)
     frame = memlab.load(folder, with_body=True)
-    read = {
-        (tags[0], f"{title}\n{body}".strip())
-        for tags, title, body in zip(frame["tags"], frame["title"], frame["body"], strict=True)
-    }
-    assert read == set(ENTRIES)
+    targets = [tags[0] for tags in frame["tags"]]
+    texts = (frame["title"] + "\n" + frame["body"]).str.strip()
+    assert set(zip(targets, texts, strict=True)) == set(ENTRIES)
     sizes = Hermes(folder).sizes()
     files = {name: (folder / name).read_text() for name in (NOTES, USER)}
     assert sizes == {name: len(text) for name, text in files.items()}

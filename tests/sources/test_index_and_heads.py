@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import example, given
@@ -39,27 +40,23 @@ def names(*files: str, **aliases: str) -> FileNames:
 @pytest.mark.parametrize(
     ("line", "file"),
     [
-        *(
-            (line, "a.md")
-            for line in (
-                "- [Title](a.md) — hook",
-                "* **[Title](a.md)** hook",
-                "- ★ [Title](./a.md)",
-                "Before a deploy read [the rules](a.md#windows), always.",
-                "- [ ] [T](a.md)",
-                '[Title](a.md "a tooltip")',
-                "[Title](memory/a.md)",
-                f"[Title]({FOLDER}/a.md)",
-                "- [[a]] and more",
-                "- [[a|what it is]]",
-                "- a.md: hook",
-                "- `a.md` — hook",
-                "| a.md | hook |",
-                "1. **a.md** hook",
-                "- [T](A.MD)",
-            )
-        ),
-        *((f"[Title]({name})", "my notes.md") for name in ("<my notes.md>", "my notes.md")),
+        ("- [Title](a.md) — hook", "a.md"),
+        ("* **[Title](a.md)** hook", "a.md"),
+        ("- ★ [Title](./a.md)", "a.md"),
+        ("Before a deploy read [the rules](a.md#windows), always.", "a.md"),
+        ("- [ ] [T](a.md)", "a.md"),
+        ('[Title](a.md "a tooltip")', "a.md"),
+        ("[Title](memory/a.md)", "a.md"),
+        (f"[Title]({FOLDER}/a.md)", "a.md"),
+        ("- [[a]] and more", "a.md"),
+        ("- [[a|what it is]]", "a.md"),
+        ("- a.md: hook", "a.md"),
+        ("- `a.md` — hook", "a.md"),
+        ("| a.md | hook |", "a.md"),
+        ("1. **a.md** hook", "a.md"),
+        ("- [T](A.MD)", "a.md"),
+        ("[Title](<my notes.md>)", "my notes.md"),
+        ("[Title](my notes.md)", "my notes.md"),
         ("[Title](my%20notes.md)", "my notes.md"),
         ("[T](a (old).md)", "a (old).md"),
         ("see [[deploy-window]]", "project_deploy.md"),
@@ -96,8 +93,9 @@ def test_other_links_name_no_file(line: str) -> None:
 
 def test_file_names_are_case_sensitive() -> None:
     present = names("Notes.md", "notes.md")
-    written = ("notes.md", "Notes.md", "NOTES.md")
-    assert [present.file_of(name) for name in written] == ["notes.md", "Notes.md", None]
+    assert present.file_of("notes.md") == "notes.md"
+    assert present.file_of("Notes.md") == "Notes.md"
+    assert present.file_of("NOTES.md") is None
 
 
 @pytest.mark.parametrize(
@@ -132,11 +130,12 @@ def test_removal_deletes_only_the_entry_of_the_file(before: str, after: str) -> 
         ("[[a]]" * 50_000 + "[x](b.md)" * 50_000, 100_000),
         ("[[a]] [x](b.md) " * 50_000, 100_000),
         ("[[a]](b.md)" * 50_000, 50_000),
-        *((opening, 0) for opening in ("[" * 50_000, "[a](" * 20_000, "[[a|" * 20_000)),
-        *(
-            (opening, 0)
-            for opening in ("\\[" * 500_000, "[a\\](" * 160_000, "[a](b" + "(" * 50_000)
-        ),
+        ("[" * 50_000, 0),
+        ("[a](" * 20_000, 0),
+        ("[[a|" * 20_000, 0),
+        ("\\[" * 500_000, 0),
+        ("[a\\](" * 160_000, 0),
+        ("[a](b" + "(" * 50_000, 0),
         ("\\[" * 300_000 + "](" + "x" * 300_000, 0),
     ],
     ids=range(10),
@@ -155,7 +154,9 @@ LINK = re.compile(
 @given(st.text("[]()\\<>a\n", max_size=30))
 def test_fast_link_scan_equals_the_grammar(text: str) -> None:
     text = re.sub(r"\[(?=\[)", "[-", text)  # otherwise it would be a bracketed name
-    links = [(link["target"], *link.span(), link["label"]) for link in LINK.finditer(text)]
+    links = [
+        (link["target"], link.start(), link.end(), link["label"]) for link in LINK.finditer(text)
+    ]
     assert list(mentions_in(text)) == links
 
 
@@ -169,39 +170,42 @@ def test_link_with_many_spaces_is_parsed_quickly() -> None:
 
 
 def entries(count: int) -> str:
-    return "".join(f"- [T{n}](f{n}.md) \n" for n in range(1, count + 1))
+    return "".join(f"- [T{number}](f{number}.md) \n" for number in range(1, count + 1))
 
 
 LOADED, CUT, UNSEEN = State
 NOTES = "<!-- notes\nfor people\n-->\n"
 WIDTH = 25_000 // 100
-FULL = "".join(f"{n:0{WIDTH - 1}d}\n" for n in range(100))
+FULL = "".join(f"{number:0{WIDTH - 1}d}\n" for number in range(100))
 """25,000 characters with the last newline."""
 
 
 @pytest.mark.parametrize(
-    ("text", "rule", "wanted"),
+    ("text", "rule", "expected"),
     [
-        ("\n\n" + entries(200), None, {LOADED: 202}),
-        (f"\n\n{entries(201)}\n\n  \n", None, {LOADED: 202, CUT: 4}),
-        (f"{HEAD}{NOTES.join([entries(100)] * 2)}", None, {LOADED: 200, UNSEEN: 6}),
-        ("a\n<!-- b\nc\n", None, {LOADED: 1, UNSEEN: 2}),
-        ("<!-- a\n" + "--><!--" * 150_000, None, {UNSEEN: 2}),
-        (FULL, None, {LOADED: 100}),
-        (FULL[:-1] + "x\n", None, {LOADED: 100}),
-        (FULL[:-1] + "xy\n", None, {LOADED: 99, CUT: 1}),
+        ("\n\n" + entries(200), LoadRule(), {LOADED: 202}),
+        (f"\n\n{entries(201)}\n\n  \n", LoadRule(), {LOADED: 202, CUT: 4}),
+        (HEAD + entries(100) + NOTES + entries(100), LoadRule(), {LOADED: 200, UNSEEN: 6}),
+        ("a\n<!-- b\nc\n", LoadRule(), {LOADED: 1, UNSEEN: 2}),
+        ("<!-- a\n" + "--><!--" * 150_000, LoadRule(), {UNSEEN: 2}),
+        (FULL, LoadRule(), {LOADED: 100}),
+        (FULL[:-1] + "x\n", LoadRule(), {LOADED: 100}),
+        (FULL[:-1] + "xy\n", LoadRule(), {LOADED: 99, CUT: 1}),
         ("😀\n😀\n", LoadRule(units=4), {LOADED: 1, CUT: 1}),
         ("é\né\n", LoadRule(units=4), {LOADED: 2}),
-        ("x" * 30_000 + "\nmore\n", None, {CUT: 2}),
+        ("x" * 30_000 + "\nmore\n", LoadRule(), {CUT: 2}),
     ],
     ids=range(11),
 )
 def test_load_limit_counts_lines_and_characters(
-    text: str, rule: LoadRule | None, wanted: dict[State, int]
+    text: str, rule: LoadRule, expected: dict[State, int]
 ) -> None:
-    index = MemoryIndex(text.encode(), rule or LoadRule())
-    assert Counter(index.states) == wanted
-    assert (index.loaded == index.text) == (CUT not in index.states)
+    index = MemoryIndex(text.encode(), rule)
+    assert Counter(index.states) == expected
+    if CUT in index.states:
+        assert index.loaded != index.text
+    else:
+        assert index.loaded == index.text
 
 
 def test_inline_comments_and_code_are_loaded_unchanged() -> None:
@@ -212,38 +216,90 @@ def test_inline_comments_and_code_are_loaded_unchanged() -> None:
 # Restored lines
 
 
-def entries_of_files(raw: bytes, returned: Collection[str]) -> dict[str, list[dict[str, object]]]:
-    every = entries_of(MemoryIndex(raw), names(*FILES))
-    return {file: every.get(file, []) for file in returned}
+def entries_of_files(raw: bytes, files: Collection[str]) -> dict[str, list[dict[str, object]]]:
+    entries_by_file = entries_of(MemoryIndex(raw), names(*FILES))
+    return {file: entries_by_file.get(file, []) for file in files}
 
 
-A = b"- [A](a.md)\n"
-B = b"- [B](b.md)\n"
-C = b"- [C](c.md)\n"
-BC = b"- [B](b.md), [C](c.md)\n"
+class RestoredEntries(NamedTuple):
+    """An index before and after entries of some files return to a shortened one."""
+
+    original: str
+    shortened: str
+    files: list[str]
+    expected: str
 
 
-@pytest.mark.parametrize(
-    ("raw", "left", "back", "after"),
-    [
-        (b"# M\n" + A + B + C, b"# My M\n" + A + C + b"new", "b", b"# My M\n" + A + B + C + b"new"),
-        (A + B, A + b"- [B again](b.md)\n", "b", A + b"- [B again](b.md)\n"),
-        (A + B[:-1], A + C, "b", A + B + C),
-        (A + B, b"", "ab", A + B),
-        (C + A + B, B + b"end", "a", A + B + b"end"),
-        (B + A, B[:-1], "a", B + A),
-        (A + BC, b"# M\n- B, [C](c.md)\n", "b", b"# M\n" + BC),
-        (A + B + C, B, "a", A + B),
-        (A + b"- [C](c.md), [D](d.md)\n", A, "c", A + b"- [C](c.md), D\n"),
-    ],
-)
-def test_restored_entry_is_inserted_at_its_place(
-    raw: bytes, left: bytes, back: str, after: bytes
-) -> None:
-    coming = [f"{name}.md" for name in back]
-    present = {name for name in FILES if name != "d.md"} | {*coming}
-    entries = entries_of_files(raw, coming)
-    assert insert_entries(left, entries, names_of(entries, present, FOLDER)) == after
+ENTRY_A = "- [A](a.md)\n"
+ENTRY_B = "- [B](b.md)\n"
+ENTRY_C = "- [C](c.md)\n"
+ENTRY_B_AND_C = "- [B](b.md), [C](c.md)\n"
+
+RESTORED = {
+    "between its neighbours": RestoredEntries(
+        original="# M\n" + ENTRY_A + ENTRY_B + ENTRY_C,
+        shortened="# My M\n" + ENTRY_A + ENTRY_C + "new",
+        files=["b.md"],
+        expected="# My M\n" + ENTRY_A + ENTRY_B + ENTRY_C + "new",
+    ),
+    "written again by hand": RestoredEntries(
+        original=ENTRY_A + ENTRY_B,
+        shortened=ENTRY_A + "- [B again](b.md)\n",
+        files=["b.md"],
+        expected=ENTRY_A + "- [B again](b.md)\n",
+    ),
+    "without a line end": RestoredEntries(
+        original=ENTRY_A + ENTRY_B.removesuffix("\n"),
+        shortened=ENTRY_A + ENTRY_C,
+        files=["b.md"],
+        expected=ENTRY_A + ENTRY_B + ENTRY_C,
+    ),
+    "into an empty index": RestoredEntries(
+        original=ENTRY_A + ENTRY_B,
+        shortened="",
+        files=["a.md", "b.md"],
+        expected=ENTRY_A + ENTRY_B,
+    ),
+    "above its lower neighbour": RestoredEntries(
+        original=ENTRY_C + ENTRY_A + ENTRY_B,
+        shortened=ENTRY_B + "end",
+        files=["a.md"],
+        expected=ENTRY_A + ENTRY_B + "end",
+    ),
+    "below a line without an end": RestoredEntries(
+        original=ENTRY_B + ENTRY_A,
+        shortened=ENTRY_B.removesuffix("\n"),
+        files=["a.md"],
+        expected=ENTRY_B + ENTRY_A,
+    ),
+    "a link in a shared entry": RestoredEntries(
+        original=ENTRY_A + ENTRY_B_AND_C,
+        shortened="# M\n- B, [C](c.md)\n",
+        files=["b.md"],
+        expected="# M\n" + ENTRY_B_AND_C,
+    ),
+    "at the top": RestoredEntries(
+        original=ENTRY_A + ENTRY_B + ENTRY_C,
+        shortened=ENTRY_B,
+        files=["a.md"],
+        expected=ENTRY_A + ENTRY_B,
+    ),
+    "beside a missing file": RestoredEntries(
+        original=ENTRY_A + "- [C](c.md), [D](d.md)\n",
+        shortened=ENTRY_A,
+        files=["c.md"],
+        expected=ENTRY_A + "- [C](c.md), D\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RESTORED.values(), ids=RESTORED.keys())
+def test_restored_entry_is_inserted_at_its_place(case: RestoredEntries) -> None:
+    present = {"a.md", "b.md", "c.md", *case.files}
+    entries = entries_of_files(case.original.encode(), case.files)
+    file_names = names_of(entries, present, FOLDER)
+    after = insert_entries(case.shortened.encode(), entries, file_names)
+    assert after == case.expected.encode()
 
 
 LINES = st.lists(
@@ -271,34 +327,30 @@ LINES = st.lists(
     ),
     max_size=14,
 )
-SOME = st.lists(st.sampled_from(FILES), unique=True)
 
 
-@example(["- [A](a.md)", "---", "- [D](d.md)", "---"], ["a.md"], True)
-@given(LINES, SOME, st.booleans())
+@example(["- [A](a.md)", "---", "- [D](d.md)", "---"], ["a.md"], "\n")
+@given(LINES, st.lists(st.sampled_from(FILES), unique=True), st.sampled_from(["", "\n"]))
 def test_removed_entries_are_restored_exactly(
-    lines: list[str], removed: list[str], ends: bool
+    lines: list[str], removed: list[str], end: str
 ) -> None:
-    raw = ("\n".join(lines) + "\n" * ends).encode("utf-8", "surrogateescape")
+    raw = ("\n".join(lines) + end).encode("utf-8", "surrogateescape")
     index = MemoryIndex(raw)
     present = names(*FILES)
     assert encoded("".join(block.text for block in index.blocks)) == raw
     shortened = remove_entries(raw, removed, present)
     assert insert_entries(shortened, entries_of_files(raw, removed), present) == raw
-    stayed = {
-        name: len(blocks)
-        for name, blocks in index.blocks_by_file(present).items()
-        if name not in removed
-    }
-    named = MemoryIndex(shortened).blocks_by_file(present)
-    assert {name: len(blocks) for name, blocks in named.items()} == stayed
+    blocks_before = index.blocks_by_file(present)
+    blocks_after = MemoryIndex(shortened).blocks_by_file(present)
+    assert blocks_after.keys() == blocks_before.keys() - set(removed)
+    for name, blocks in blocks_after.items():
+        assert len(blocks) == len(blocks_before[name])
 
 
 # Front matter: two styles, broken, unclosed, none
 
 
 BROKEN = "---\nname: Tests: run them all\n  type: user\nsays: aha\nabout: 'it''s [\n---\n"
-VALUES = ("yes", "123", "2026-08-01", "null", "0x1F", "1e3")
 
 
 @pytest.mark.parametrize(
@@ -306,7 +358,12 @@ VALUES = ("yes", "123", "2026-08-01", "null", "0x1F", "1e3")
     [
         ("---\nmetadata: {type: project, x: y}\ntype: user\n---\n", {"type": "user"}, False),
         ("\ufeff---\r\nname: a\r\ntype: user\r\n---\r\n", {"name": "a", "type": "user"}, False),
-        *((f"---\nname: {value}\n---\n", {"name": value}, False) for value in VALUES),
+        ("---\nname: yes\n---\n", {"name": "yes"}, False),
+        ("---\nname: 123\n---\n", {"name": "123"}, False),
+        ("---\nname: 2026-08-01\n---\n", {"name": "2026-08-01"}, False),
+        ("---\nname: null\n---\n", {"name": "null"}, False),
+        ("---\nname: 0x1F\n---\n", {"name": "0x1F"}, False),
+        ("---\nname: 1e3\n---\n", {"name": "1e3"}, False),
         (BROKEN, {"name": "Tests: run them all", "type": "user", "says": "aha"}, True),
     ],
 )

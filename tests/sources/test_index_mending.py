@@ -64,17 +64,23 @@ STYLES = {
     "wide": ("-   [A](a.md) — hook", "-   [new](new.md) — about new"),
     "row": ("| [A](a.md) | hook |", "| [new](new.md) | about new |"),
     "row of three": ("| 1 | [A](a.md) | hook |", "| about new | [new](new.md) |  |"),
-    "prose": ("Read this first.", "- [new](new.md) — about new"),
 }
+"""An index line of a memory, and the new line that follows its style."""
 
 
-@pytest.mark.parametrize(("line", "wanted"), STYLES.values(), ids=STYLES.keys())
-def test_new_line_follows_the_style_of_the_others(folder: Path, line: str, wanted: str) -> None:
+@pytest.mark.parametrize(("line", "expected"), STYLES.values(), ids=STYLES.keys())
+def test_new_line_follows_the_style_of_the_others(folder: Path, line: str, expected: str) -> None:
     write_memory(folder, "new.md", memory("new"))
-    if "a" in line:
-        write_memory(folder, "a.md", memory("a"))
-    write_index(folder, [line] if "Read" not in line else [line, "- [A](a.md) — hook"])
-    assert planned(folder)[-1] == wanted
+    write_memory(folder, "a.md", memory("a"))
+    write_index(folder, [line])
+    assert planned(folder)[-1] == expected
+
+
+def test_new_line_below_prose_follows_the_entries(folder: Path) -> None:
+    write_memory(folder, "new.md", memory("new"))
+    write_memory(folder, "a.md", memory("a"))
+    write_index(folder, ["Read this first.", "- [A](a.md) — hook"])
+    assert planned(folder)[-1] == "- [new](new.md) — about new"
 
 
 def test_new_line_has_the_line_end_of_the_others(folder: Path) -> None:
@@ -291,7 +297,8 @@ def mended_lines(source: ClaudeCode, reads: dict[str, int]) -> list[str]:
     mending = source.index.mending
     assert mending is not None
     mend = mending.planned(reads, {}, empty_headings=False, reorder=True)
-    return (mend.after or b"").decode().splitlines()
+    assert mend.after is not None
+    return mend.after.decode().splitlines()
 
 
 def test_most_read_lines_are_moved_into_the_loaded_part(folder: Path) -> None:
@@ -347,11 +354,9 @@ def test_order_follows_the_given_log(folder: Path, tmp_path: Path) -> None:
 # A lost index
 
 
-@pytest.mark.parametrize("left", [None, 0, 1], ids=["gone", "emptied", "cut to one line"])
+@pytest.mark.parametrize("state", ["missing", "emptied", "cut to one entry"])
 @pytest.mark.parametrize("known_by", ["git", "copies"])
-def test_lost_index_is_restored_from_git_or_copies(
-    folder: Path, left: int | None, known_by: str
-) -> None:
+def test_lost_index_is_restored_from_git_or_copies(folder: Path, state: str, known_by: str) -> None:
     realistic_folder(folder)
     memlab.apply(memlab.plan_index(folder))
     before = (folder / "MEMORY.md").read_text()
@@ -359,16 +364,18 @@ def test_lost_index_is_restored_from_git_or_copies(
         Repository(folder).commit(100)
     else:
         keep_copies(folder)
-    if left is None:
+    if state == "missing":
         (folder / "MEMORY.md").unlink()
+    elif state == "emptied":
+        (folder / "MEMORY.md").write_text("")
     else:
-        entry = "- [About topic_0.md](topic_0.md) — a hook, 0"
-        write_index(folder, [entry][:left], end="\n" * left)
+        write_index(folder, ["- [About topic_0.md](topic_0.md) — a hook, 0"])
     plan = memlab.plan_index(folder)
     entries = {line for line in before.splitlines() if "](" in line or "[[" in line}
     assert entries <= set(plan.text.splitlines())
     assert plan.load_after.named == plan.load_after.files
-    assert len(plan.with_action("restores")) == 8 - (left or 0)
+    restored_count = 7 if state == "cut to one entry" else 8
+    assert len(plan.with_action("restores")) == restored_count
     if known_by == "git":
         assert Counter(plan.text.split()) == Counter(before.split())
 
@@ -462,20 +469,31 @@ OWN_LINES = (
     "3) [B](b.md)",
 )
 """Lines beside those of :data:`index_edits.LINES`; no byte of them is outside UTF-8."""
-INDEXES = st.builds(
-    lambda lines, end, has_end: end.join([*lines, ""] if has_end else lines),
-    st.lists(
-        st.sampled_from([*(line for line in LINES if line.isprintable()), *OWN_LINES]), max_size=14
-    ),
-    st.sampled_from(("\n", "\n", "\r\n")),
-    st.booleans(),
-)
+PRINTABLE_LINES = [line for line in LINES if line.isprintable()]
+
+
+@st.composite
+def indexes(draw: st.DrawFn) -> str:
+    """Draw the text of an index, with or without a final line end."""
+    lines = draw(st.lists(st.sampled_from([*PRINTABLE_LINES, *OWN_LINES]), max_size=14))
+    line_end = draw(st.sampled_from(("\n", "\n", "\r\n")))
+    has_final_line_end = draw(st.booleans())
+    text = line_end.join(lines)
+    if lines and has_final_line_end:
+        text += line_end
+    return text
 
 
 def has_open_end(text: str) -> bool:
-    """Return whether a comment or code block of an index is not closed."""
+    """True if a comment or code block of an index is not closed."""
     has_open_comment = text.rfind("<!--") > text.rfind("-->")
-    return has_open_comment or text.count("```") % 2 == 1 or text.count("~~~") % 2 == 1
+    has_open_code = text.count("```") % 2 == 1 or text.count("~~~") % 2 == 1
+    return has_open_comment or has_open_code
+
+
+def line_numbers(first: int, text: str) -> set[int]:
+    """Return the numbers of the lines of a text that begins on a line."""
+    return set(range(first, first + len(text.splitlines())))
 
 
 @settings(max_examples=examples(120), deadline=None)
@@ -509,7 +527,7 @@ def has_open_end(text: str) -> bool:
     headings=False,
 )
 @given(
-    text=INDEXES,
+    text=indexes(),
     files=st.sets(st.sampled_from(FILES)),
     reads=st.dictionaries(st.sampled_from(FILES), st.integers(0, 5)),
     lines=st.integers(1, 14),
@@ -525,7 +543,7 @@ def test_mended_index_names_every_memory_and_loses_no_line(
 ) -> None:
     folder = project_folder(tmp_path_factory.mktemp("home"))
     for number, name in enumerate(sorted(files)):
-        kind = ("project", "feedback")[number % 2]
+        kind = "project" if number % 2 == 0 else "feedback"
         write_memory(folder, name, memory(name.removesuffix(".md"), kind), at(number))
     (folder / "MEMORY.md").write_bytes(text.encode())
     source = ClaudeCode(folder)
@@ -540,57 +558,61 @@ def test_mended_index_names_every_memory_and_loses_no_line(
         return
     after = MemoryIndex(mend.after or b"", source._rule)
     names = FileNames(folder, files)
-    named = after.blocks_by_file(names)
+    blocks_by_file = after.blocks_by_file(names)
     hubs = source.read_moment(lambda moment: source.view(moment).hubs_of)
-    assert files <= named.keys() | hubs.keys()
+    assert files <= blocks_by_file.keys() | hubs.keys()
     for line in mend.lines:
         if line.action == "adds":
-            assert len(named[line.file]) == 1
-    dead = {number for number, target in after.dangling(names) if target.strip("<>")[-3:] == ".md"}
-    kept_lines = {
-        line.number + below
-        for line in mend.lines
-        if line.action == "stays"
-        for below in range(len(line.text.splitlines()))
+            assert len(blocks_by_file[line.file]) == 1
+    dead_numbers = {
+        number for number, target in after.dangling(names) if target.strip("<>").endswith(".md")
     }
+    kept_numbers: set[int] = set()
+    for line in mend.lines:
+        if line.action == "stays":
+            kept_numbers |= line_numbers(line.number, line.text)
     for block in after.blocks:
-        if block.number in dead:
-            below = range(block.number, block.number + len(block.text.splitlines()))
-            assert not kept_lines.isdisjoint(below)
-    went = {line.text for line in mend.lines if line.action in ("removes", "clears")}
+        if block.number in dead_numbers:
+            assert kept_numbers & line_numbers(block.number, block.text)
+    removed_texts = {line.text for line in mend.lines if line.action in ("removes", "clears")}
     old = Counter(line.strip() for line in text.splitlines() if line.strip())
     new = Counter(line.strip() for line in after.raw.decode().splitlines() if line.strip())
     for line in old - new:
-        assert any(line in removed for removed in went), line
+        assert any(line in removed for removed in removed_texts), line
     (folder / "MEMORY.md").write_bytes(after.raw)
     second_plan = mending.planned(reads, {}, empty_headings=headings, reorder=True)
     assert second_plan.after == after.raw
 
 
-BEFORE = "\n".join(
-    [
-        "# Memory",
-        *(f"- [F{number}](f{number}.md)" for number in range(6)),
-        "- [Gone](gone.md)",
-        "## Two",
-        "- [G](g.md)",
-        "- [Gone too](gone_too.md)",
-        "",
-    ]
-).encode()
-MADE = "\n".join(
-    [
-        "# Memory",
-        *(f"- [F{number}](f{number}.md)" for number in (4, 0, 1, 2, 3, 5)),
-        "- [N](n.md)",
-        "## Two",
-        "- [G](g.md)",
-        "- [O](o.md)",
-        "",
-    ]
-).encode()
+BEFORE = b"""\
+# Memory
+- [F0](f0.md)
+- [F1](f1.md)
+- [F2](f2.md)
+- [F3](f3.md)
+- [F4](f4.md)
+- [F5](f5.md)
+- [Gone](gone.md)
+## Two
+- [G](g.md)
+- [Gone too](gone_too.md)
+"""
+MENDED = b"""\
+# Memory
+- [F4](f4.md)
+- [F0](f0.md)
+- [F1](f1.md)
+- [F2](f2.md)
+- [F3](f3.md)
+- [F5](f5.md)
+- [N](n.md)
+## Two
+- [G](g.md)
+- [O](o.md)
+"""
 MENDED_NAMES = FileNames(
-    Path("/memory"), {"g.md", "n.md", "o.md", *(f"f{number}.md" for number in range(6))}
+    Path("/memory"),
+    {"f0.md", "f1.md", "f2.md", "f3.md", "f4.md", "f5.md", "g.md", "n.md", "o.md"},
 )
 
 
@@ -601,26 +623,27 @@ def lines_in(raw: bytes) -> Counter[bytes]:
 @settings(max_examples=examples(300))
 @given(EDITS)
 def test_undo_of_a_mend_keeps_random_edits(edits: list[tuple[str, int, int, str]]) -> None:
-    hand = edited(MADE, edits)
-    taken_back = without_mend(BEFORE, MADE, hand, MENDED_NAMES).data
-    added = lines_in(MADE) - lines_in(BEFORE)
-    removed = lines_in(BEFORE) - lines_in(MADE)
-    edited_lines = lines_in(hand) - added
-    assert edited_lines <= lines_in(taken_back)
-    assert lines_in(taken_back) <= edited_lines + removed + (lines_in(hand) & added)
+    edited_index = edited(MENDED, edits)
+    undone = without_mend(BEFORE, MENDED, edited_index, MENDED_NAMES).data
+    added = lines_in(MENDED) - lines_in(BEFORE)
+    removed = lines_in(BEFORE) - lines_in(MENDED)
+    edited_lines = lines_in(edited_index) - added
+    remaining_added = lines_in(edited_index) & added
+    assert edited_lines <= lines_in(undone)
+    assert lines_in(undone) <= edited_lines + removed + remaining_added
     if not edits:
-        assert taken_back == BEFORE
+        assert undone == BEFORE
 
 
 def test_undo_of_a_mend_keeps_an_adjacent_edit() -> None:
-    hand = MADE.replace(b"## Two\n", b"## Two\nBy hand.\n")
-    wanted = BEFORE.replace(b"## Two\n", b"## Two\nBy hand.\n")
-    assert without_mend(BEFORE, MADE, hand, MENDED_NAMES).data == wanted
+    edited_index = MENDED.replace(b"## Two\n", b"## Two\nBy hand.\n")
+    expected = BEFORE.replace(b"## Two\n", b"## Two\nBy hand.\n")
+    assert without_mend(BEFORE, MENDED, edited_index, MENDED_NAMES).data == expected
 
 
 def test_entry_moved_by_hand_stays_in_its_place() -> None:
-    lines = MADE.splitlines(keepends=True)
-    hand = b"".join([lines[0], *lines[2:7], lines[1], *lines[7:]])
-    taken_back = without_mend(BEFORE, MADE, hand, MENDED_NAMES).data
-    entries = [line for line in taken_back.splitlines() if line.startswith(b"- [F")]
+    heading, moved, *lines = MENDED.splitlines(keepends=True)
+    edited_index = b"".join([heading, *lines[:5], moved, *lines[5:]])
+    undone = without_mend(BEFORE, MENDED, edited_index, MENDED_NAMES).data
+    entries = [line for line in undone.splitlines() if line.startswith(b"- [F")]
     assert entries == [f"- [F{number}](f{number}.md)".encode() for number in (0, 1, 2, 3, 5, 4)]

@@ -39,7 +39,7 @@ def write_listed(folder: Path, count: int) -> None:
     """Write memories and their index lines."""
     for number in range(count):
         write_memory(folder, f"in_{number}.md", memory(f"in {number}"), at(10 * number))
-    write_index(folder, [f"- [In {n}](in_{n}.md) — a hook" for n in range(count)])
+    write_index(folder, [f"- [In {number}](in_{number}.md) — a hook" for number in range(count)])
 
 
 def write_hub(folder: Path, hub: str, names: Iterable[str], *, style: str = "- [{0}]({0})") -> None:
@@ -88,7 +88,7 @@ def test_only_listed_memories_count_in_sizing(
     tmp_path_factory: pytest.TempPathFactory, states: list[str]
 ) -> None:
     folder = project_folder(tmp_path_factory.mktemp("law"))
-    listed = [f"m_{n}.md" for n, state in enumerate(states) if state == "listed"]
+    listed = [f"m_{number}.md" for number, state in enumerate(states) if state == "listed"]
     for number in range(len(states)):
         write_memory(folder, f"m_{number}.md", memory(f"m {number}"), at(number))
     write_index(folder, [f"- [M]({name})" for name in listed])
@@ -149,14 +149,17 @@ def test_show_rows_and_doctor_count_the_states(folder: Path) -> None:
     write_memory(folder, "feedback_tone.md", "Be brief.\n", at(10))
     write_index(folder, [*index_lines(folder), "- [Tone](feedback_tone.md)"])
     summary = memlab.show(folder).summary
-    sizes = (summary.reached, summary.unlisted, summary.doubtful)
-    assert [size.memories for size in sizes] == [2, 1, 1]
+    assert summary.reached.memories == 2
+    assert summary.unlisted.memories == 1
+    assert summary.doubtful.memories == 1
     labels = memlab.rows(folder).groupby("label", observed=True).size().to_dict()
     assert labels == {"load-bearing": 1, "prunable": 3, "reached": 2, "unlisted": 1}
     assert memlab.rows(folder, where="doubtful")["memory_id"].tolist() == ["feedback_tone.md"]
     counts = memlab.doctor(folder).checks[0].counts
     assert counts["superseded"] == 0
-    assert [counts[name] for name in ("reached", "unlisted", "doubtful")] == [2, 1, 1]
+    assert counts["reached"] == 2
+    assert counts["unlisted"] == 1
+    assert counts["doubtful"] == 1
     curve = memlab.growth_curve(folder)
     assert curve["superseded"].tolist()[-1] == 0
 
@@ -172,7 +175,8 @@ def test_hub_is_not_a_memory_and_its_files_are_reached(folder: Path, style: str)
     write_hub(folder, "hub.md", ["r_0.md", "r_1.md", "r_2.md"], style=style)
     states = memlab.load(folder).set_index("memory_id")["index_state"].to_dict()
     assert "hub.md" not in states
-    assert [states[f"r_{n}.md"] for n in range(3)] == ["reached"] * 3
+    for name in ("r_0.md", "r_1.md", "r_2.md"):
+        assert states[name] == "reached"
     assert memlab.show(folder).more["about"].to_dict()["hubs"] == ["hub.md"]
 
 
@@ -182,8 +186,12 @@ def test_nested_hubs_reach_their_files(folder: Path) -> None:
     write_hub(folder, "high.md", ["low.md", "r_2.md"])
     write_index(folder, ["- [In 0](in_0.md)", "- [All](high.md)"])
     states = memlab.load(folder).set_index("memory_id")["index_state"].to_dict()
-    reached = {f"r_{n}.md": "reached" for n in range(3)}
-    assert states == {"in_0.md": "listed"} | reached
+    assert states == {
+        "in_0.md": "listed",
+        "r_0.md": "reached",
+        "r_1.md": "reached",
+        "r_2.md": "reached",
+    }
 
 
 @pytest.mark.parametrize(
@@ -193,7 +201,7 @@ def test_nested_hubs_reach_their_files(folder: Path) -> None:
         "Always roll back first, then look at the logs of the last hour.\n\n- [[a]]\n- [[b]]\n",
         "- [one](a.md)\n",
         "- [docs](https://example.org/a)\n- [more](https://example.org/b)\n",
-        "- a plain list\n- of what is so\n",
+        "- a plain list\n- of two facts\n",
         "",
     ],
 )
@@ -206,8 +214,12 @@ def test_unlisted_list_of_links_is_not_a_hub(folder: Path) -> None:
     write_hub(folder, "hub.md", ["r_0.md", "r_1.md"])
     write_index(folder, ["- [In 0](in_0.md)"])
     states = memlab.load(folder).set_index("memory_id")["index_state"].to_dict()
-    unlisted = dict.fromkeys(("hub.md", "r_0.md", "r_1.md"), "unlisted")
-    assert states == {"in_0.md": "listed"} | unlisted
+    assert states == {
+        "in_0.md": "listed",
+        "hub.md": "unlisted",
+        "r_0.md": "unlisted",
+        "r_1.md": "unlisted",
+    }
 
 
 def test_no_plan_deletes_files_of_a_hub(folder: Path) -> None:
@@ -272,24 +284,26 @@ PLAIN = {
 }
 
 
-def judged(text: str, stem: str = "x", **kinds: str) -> tuple[str, str]:
-    return type_of(stem, text, read_front_matter(text), KINDS | kinds)
+def doubt_about(text: str, stem: str = "x") -> str:
+    """Return the reason to doubt the type of a file; it is empty if there is none."""
+    _, doubt = type_of(stem, text, read_front_matter(text), KINDS)
+    return doubt
 
 
 @pytest.mark.parametrize("text", DOUBTFUL.values(), ids=DOUBTFUL)
 def test_possible_instruction_is_doubtful(text: str) -> None:
-    assert judged(text)[1]
+    assert doubt_about(text)
 
 
 @pytest.mark.parametrize("text", PLAIN.values(), ids=PLAIN)
 def test_explicitly_typed_text_is_not_doubtful(text: str) -> None:
-    assert not judged(text)[1]
+    assert not doubt_about(text)
 
 
 @pytest.mark.parametrize("stem", ["feedback_tone", "feedback-tone", "user_name", "User"])
 def test_untyped_file_with_telling_name_is_doubtful(stem: str) -> None:
-    assert judged(HEADLESS, stem)[1]
-    assert not judged(PLAIN["project"], stem)[1]
+    assert doubt_about(HEADLESS, stem)
+    assert not doubt_about(PLAIN["project"], stem)
 
 
 @pytest.mark.parametrize("text", DOUBTFUL.values(), ids=DOUBTFUL)

@@ -21,7 +21,8 @@ from tests.support.shell import output_of
 
 
 def pip(*arguments: object) -> None:
-    command = [sys.executable, "-m", "pip", "--quiet", *map(str, arguments)]
+    texts = [str(argument) for argument in arguments]
+    command = [sys.executable, "-m", "pip", "--quiet", *texts]
     subprocess.run(command, check=True, capture_output=True)
 
 
@@ -178,10 +179,11 @@ def test_scheme_offered_twice_is_rejected(site: Path, store: Path) -> None:
 def test_package_is_built_tested_and_shipped(site: Path, store: Path, tmp_path: Path) -> None:
     package = package_of_lines(tmp_path / "package")
     install(site, built(package))
-    environment = os.environ | {"PYTHONPATH": str(site)}
+    environment = {**os.environ, "PYTHONPATH": str(site)}
 
-    def run(*words: object, cwd: Path = package) -> str:
-        command = [sys.executable, "-m", *map(str, words)]
+    def run(*arguments: object, cwd: Path = package) -> str:
+        texts = [str(argument) for argument in arguments]
+        command = [sys.executable, "-m", *texts]
         result = subprocess.run(
             command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
         )
@@ -192,11 +194,11 @@ def test_package_is_built_tested_and_shipped(site: Path, store: Path, tmp_path: 
     compact = ("memlab", "compact", store, "--keep-recent", 3, "--apply")
     assert "memlab-lines has not shown that its code deletes safely" in run(*compact)
 
-    left_out = run("memlab.testing", "test_lines.py", "-k", "order", "-q")
-    assert "TestJsonLines: no record, because" in left_out
-    tried = run("memlab.testing", "test_lines.py", "-q")
+    output_of_some_tests = run("memlab.testing", "test_lines.py", "-k", "order", "-q")
+    assert "TestJsonLines: no record, because" in output_of_some_tests
+    output_of_all_tests = run("memlab.testing", "test_lines.py", "-q")
     record = f"memlab_lines{SUFFIX}"
-    assert f"wrote {package / record}: ship it with the package" in tried
+    assert f"wrote {package / record}: ship it with the package" in output_of_all_tests
 
     before = store.read_bytes()
     wheel = built(package)

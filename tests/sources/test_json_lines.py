@@ -21,7 +21,7 @@ __all__ = ["TestJsonLines"]
 
 
 @pytest.fixture(autouse=True)
-def known(monkeypatch: pytest.MonkeyPatch) -> None:
+def register_json_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memlab.sources.opening.SYSTEMS", (*SYSTEMS, LINES))
 
 
@@ -46,8 +46,8 @@ def test_every_command_supports_a_custom_source(tmp_path: Path) -> None:
     assert "holds no record of reads; let its agent write one" in output_of(
         "harvest", lab.name, code=2
     )
-    text = lab.path.read_text().splitlines()
-    lab.path.write_text("\r\n".join([text[1], text[0], *text[2:]]))  # without timing and order
+    first, second, *others = lab.path.read_text().splitlines()
+    lab.path.write_text("\r\n".join([second, first, *others]))
     before = lab.path.read_bytes()
     assert json.loads(output_of("vacuum", "--json", lab.name))["file"] == len(before)
     assert "there is nothing to vacuum" in output_of("vacuum", "--apply", lab.name, code=2)

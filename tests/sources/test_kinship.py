@@ -33,12 +33,18 @@ def write_project(home: Path, name: str, memories: dict[str, str]) -> Path:
 
 def facts(first: int, last: int) -> dict[str, str]:
     """Return memories of a project, each with a text of its own."""
-    return {f"f{n}": memory(f"f{n}", body=f"Fact number {n}.") for n in range(first, last)}
+    return {
+        f"f{number}": memory(f"f{number}", body=f"Fact number {number}.")
+        for number in range(first, last)
+    }
 
 
 def preferences(count: int) -> dict[str, str]:
     """Return instructions of a person."""
-    return {f"p{n}": memory(f"p{n}", "feedback", body=f"Do {n}.") for n in range(count)}
+    return {
+        f"p{number}": memory(f"p{number}", "feedback", body=f"Do {number}.")
+        for number in range(count)
+    }
 
 
 def test_moved_project_is_suggested_by_equal_memories(home: Path) -> None:
@@ -112,12 +118,13 @@ CONTENTS = st.dictionaries(
 
 @given(CONTENTS)
 def test_pairs_equal_brute_force_comparison(contents: dict[str, frozenset[str]]) -> None:
-    wanted = set()
+    expected = set()
     for first, second in combinations(sorted(contents), 2):
         equal = len(contents[first] & contents[second])
         smaller = min(len(contents[first]), len(contents[second]))
         if equal >= MIN_EQUAL and equal >= MIN_SHARE * smaller:
-            wanted.add(frozenset({first, second}))
+            expected.add(frozenset({first, second}))
     kinships = kinships_among(contents)
-    assert {frozenset({kinship.merge_into, kinship.merge_from}) for kinship in kinships} == wanted
-    assert len(kinships) == len(wanted)
+    pairs = {frozenset({kinship.merge_into, kinship.merge_from}) for kinship in kinships}
+    assert pairs == expected
+    assert len(kinships) == len(expected)

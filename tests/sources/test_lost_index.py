@@ -28,7 +28,7 @@ COUNT = 8
 def folder(tmp_path: Path) -> Path:
     folder = project_folder(tmp_path)
     for number in range(COUNT):
-        kind = "feedback" if number % 2 else "project"
+        kind = "project" if number % 2 == 0 else "feedback"
         write_memory(folder, f"m{number}.md", memory(f"m {number}", kind), at(number))
     lines = [f"- [M {number}](m{number}.md) — hook {number}" for number in range(COUNT)]
     write_index(folder, ["# Memory", "", *lines[:4], "", "## Later", "", *lines[4:]])
@@ -48,15 +48,19 @@ def entries(folder: Path) -> list[str]:
 # The index
 
 
-@pytest.mark.parametrize("left", [0, 1, None], ids=["emptied", "cut to one line", "gone"])
-def test_copies_restore_a_lost_index(folder: Path, left: int | None) -> None:
+@pytest.mark.parametrize(
+    ("state", "lost"),
+    [("emptied", COUNT), ("cut to one line", COUNT - 1), ("missing", COUNT)],
+)
+def test_copies_restore_a_lost_index(folder: Path, state: str, lost: int) -> None:
     before = entries(folder)
     keep_copies(folder)
-    lines = index_lines(folder)[2 : 2 + (left or 0)]
-    write_index(folder, lines, end="\n" if lines else "")
-    if left is None:
+    if state == "emptied":
+        (folder / "MEMORY.md").write_text("")
+    elif state == "cut to one line":
+        write_index(folder, before[:1])
+    else:
         (folder / "MEMORY.md").unlink()
-    lost = COUNT - (left or 0)
     assert losses_of(folder).unlisted == lost
     assert f"{lost} that a lost or overwritten index named" in str(losses_of(folder))
     assert check_of(folder, "index").status == "WARN"
@@ -167,9 +171,8 @@ def test_copies_restore_a_missing_folder(folder: Path) -> None:
     assert not folder.exists()
     recover(named)
     after = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert {name: after[name] for name in before if name != "MEMORY.md"} == {
-        name: text for name, text in before.items() if name != "MEMORY.md"
-    }
+    for name in before.keys() - {"MEMORY.md"}:
+        assert after[name] == before[name]
     assert memlab.load(folder)["index_state"].eq("listed").all()
     assert len(memlab.lost(named)) == 0
 
@@ -184,13 +187,13 @@ def test_folder_that_never_existed_is_an_error(tmp_path: Path) -> None:
 
 def test_untyped_files_in_sub_folders_are_counted(tmp_path: Path) -> None:
     folder = project_folder(tmp_path)
+    entries = []
     for kind in ("user", "project"):
         for number in range(5):
             write_memory(folder / kind, f"n{number}.md", memory("n", style="none"), at(number))
+            entries.append(f"- [{kind} {number}]({kind}/n{number}.md)")
     write_memory(folder / ".obsidian", "hidden.md", "hidden", at(1))
-    write_index(
-        folder, [f"- [{k} {n}]({k}/n{n}.md)" for k in ("user", "project") for n in range(5)]
-    )
+    write_index(folder, entries)
     check = check_of(folder, "sub_folders")
     assert check.status == "WARN"
     assert check.counts["found"] == 10

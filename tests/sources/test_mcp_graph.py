@@ -44,20 +44,22 @@ class GraphLab(Lab):
     where = "memory.jsonl"
 
     def fill(self, count: int) -> None:
-        items = [entity(f"né {n}", TEXTS[n % 5], f"observation {n}") for n in range(count)]
+        items = [
+            entity(f"né {number}", TEXTS[number % 5], f"observation {number}")
+            for number in range(count)
+        ]
         write(self.path, [*items, relation("né 1", "né 2"), relation("né 1", "né 3")])
 
     def add_pair(self, number: int) -> None:
-        pair = [entity(f"pair {number}"), entity(f"pair {number}", "again")]
-        pair[1]["name"] += " "
-        self._write([*self._items("entity"), *pair, *self._items("relation")])
+        pair = [entity(f"pair {number}"), entity(f"pair {number} ", "again")]
+        self._write(self._items("entity") + pair + self._items("relation"))
 
     def change(self, key: Key) -> None:
         items = self._items("entity")
         for item in items:
             if item["name"] == key:
                 item["observations"].append("changed")
-        self._write([*items, *self._items("relation")])
+        self._write(items + self._items("relation"))
 
     def exactly(self) -> dict[Key, Any]:
         return {item["name"]: item for item in self._items("entity")}
@@ -94,7 +96,8 @@ def test_entity_is_a_memory_with_its_observations(tmp_path: Path) -> None:
 
 
 def test_commands_work_and_count_lines_that_are_no_entity(tmp_path: Path) -> None:
-    path = write(tmp_path / "memory.jsonl", [entity(f"e{n}", "x" * 40) for n in range(40)])
+    entities = [entity(f"e{number}", "x" * 40) for number in range(40)]
+    path = write(tmp_path / "memory.jsonl", entities)
     with path.open("a") as file:
         file.write('{"type":"entity","name":"e1","entityType":"","observations":[]}\n{broken\n')
     answer = json.loads(output_of("show", "--json", str(path)))
@@ -143,7 +146,7 @@ ITEMS = st.one_of(
 
 @given(st.lists(ITEMS, max_size=12))
 def test_every_line_is_an_entity_a_relation_or_skipped(items: list[Any]) -> None:
-    data = "\n".join(map(json.dumps, items)).encode()
+    data = "\n".join(json.dumps(item) for item in items).encode()
     graph = graph_of(data)
     assert len(graph.records) + graph.relations + graph.skipped == len(items)
     names = [item["name"] for item in items if "observations" in item]

@@ -2,7 +2,7 @@
 
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
@@ -23,9 +23,14 @@ START = 1_780_000_000.25
 
 def stored(number: int, content: str, **fields: Any) -> list[Any]:
     """Return a call that stores a memory, one a minute."""
-    at = START + 60 * number
-    given = {"created_at": at, "tags": ["b", "né"], "memory_type": "note", "metadata": {"x": 1.5}}
-    return ["store", f"{content} {number}", given | fields]
+    arguments = {
+        "created_at": START + 60 * number,
+        "tags": ["b", "né"],
+        "memory_type": "note",
+        "metadata": {"x": 1.5},
+        **fields,
+    }
+    return ["store", f"{content} {number}", arguments]
 
 
 @pytest.fixture
@@ -53,16 +58,16 @@ class McpMemoryLab(Lab):
         self.path.write_bytes(self.made[0])
 
     def _write(self, count: int) -> None:
-        calls = [stored(n, TEXTS[n % 5] * 9, tags=["c"] * (n % 2)) for n in range(count)]
-        calls[0][2]["tags"] = ["critical"]
+        calls = [stored(0, TEXTS[0] * 9, tags=["critical"])]
+        for number in range(1, count):
+            tags = [] if number % 2 == 0 else ["c"]
+            calls.append(stored(number, TEXTS[number % 5] * 9, tags=tags))
         hashes = mcp_memory(self.path, *calls, stored(99, "deleted by the service"))
-        edges = [(1, 2), (2, 3), (3, 5), (5, 5), (0, 7), (9, 8)]
-        mcp_memory(
-            self.path,
-            *(["edge", hashes[a], hashes[b], 0.1 + a / 7, ["semantic"]] for a, b in edges),
-            ["delete", hashes[-1]],
-            ["retrieve", "quoted", 3],
-        )
+        edges = []
+        for start, end in [(1, 2), (2, 3), (3, 5), (5, 5), (0, 7), (9, 8)]:
+            weight = 0.1 + start / 7
+            edges.append(["edge", hashes[start], hashes[end], weight, ["semantic"]])
+        mcp_memory(self.path, *edges, ["delete", hashes[-1]], ["retrieve", "quoted", 3])
         with vector_connection(self.path) as connection:
             connection.execute("UPDATE memories SET content = CAST(x'ff41' AS TEXT) WHERE id = 10")
             connection.execute("DELETE FROM memory_embeddings WHERE rowid = 11")
@@ -124,12 +129,12 @@ class TestMcpMemorySource(DeletingSuite):
 
 @needs_mcp_memory
 def test_memory_has_tags_type_quality_usage_and_successor(file: Path) -> None:
-    first, second = mcp_memory(
+    first, second, _ = mcp_memory(
         file,
         stored(0, "one\ntwo", metadata={"quality_score": 0.8}),
         stored(1, "three", memory_type="mistake", metadata={"failure_count": 3}),
         stored(2, "four", tags=["x", "Critical"]),
-    )[:2]
+    )
     mcp_memory(file, ["retrieve", "one two", 1])
     run_sql(file, f"UPDATE memories SET superseded_by = '{second}' WHERE id = 1")
     frame = memlab.load(file, with_body=True)
@@ -146,31 +151,65 @@ def test_memory_has_tags_type_quality_usage_and_successor(file: Path) -> None:
     assert frame["namespace"].tolist() == ["default"] * 3
 
 
+class ServiceView(NamedTuple):
+    """Answers of the service about its memories."""
+
+    best_match: str
+    matches: int
+    tagged: int
+    neighbours: list[Any]
+    content: str | None
+    is_deleted: bool
+    health: str
+
+
+def service_view(file: Path, hashes: list[Any], *further_calls: list[Any]) -> ServiceView:
+    """Ask the service about the first two memories; run further calls after the questions."""
+    matches, neighbours, memory, is_deleted, tagged, health, *_ = mcp_memory(
+        file,
+        ["retrieve", "memory about 1 cats 1", 10],
+        ["neighbours", hashes[0]],
+        ["get", hashes[1]],
+        ["is_deleted", hashes[1]],
+        ["search", ["b"]],
+        ["health"],
+        *further_calls,
+    )
+    content = memory["content"] if memory else None
+    return ServiceView(
+        best_match=matches[0][0],
+        matches=len(matches),
+        tagged=len(tagged),
+        neighbours=neighbours,
+        content=content,
+        is_deleted=is_deleted,
+        health=health,
+    )
+
+
 @needs_mcp_memory
 @pytest.mark.long
 def test_service_sees_deletions_and_restored_memories(file: Path) -> None:
     """This holds with and without a purge by the service; contents stored again are kept."""
-    calls = [stored(n, f"memory about {n} cats") for n in range(6)]
+    calls = [stored(number, f"memory about {number} cats") for number in range(6)]
     hashes = mcp_memory(file, *calls)
     mcp_memory(file, ["edge", hashes[0], hashes[1], 0.9, ["semantic"]])
-
-    def seen(*further: list[Any]) -> tuple[Any, ...]:
-        question = [["retrieve", "memory about 1 cats 1", 10], ["neighbours", hashes[0]]]
-        question += [["get", hashes[1]], ["is_deleted", hashes[1]], ["search", ["b"]], ["health"]]
-        matches, neighbours, got, *other_answers, tagged, health = mcp_memory(
-            file, *question, *further
-        )[:6]
-        content = got and got["content"]
-        return matches[0][0], len(matches), len(tagged), neighbours, content, *other_answers, health
-
-    before = seen()
-    assert before[:3] == ("memory about 1 cats 1", 6, 6)
-    for further in ([], [["purge_deleted", 0]]):
+    before = service_view(file, hashes)
+    assert before.best_match == "memory about 1 cats 1"
+    assert before.matches == 6
+    assert before.tagged == 6
+    for further_calls in ([], [["purge_deleted", 0]]):
         receipt = memlab.apply(memlab.plan(file, memlab.KeepRecent(4)))
-        assert seen(*further)[1:] == (4, 4, [], None, True, "ok")
+        after = service_view(file, hashes, *further_calls)
+        assert after.matches == 4
+        assert after.tagged == 4
+        assert after.neighbours == []
+        assert after.content is None
+        assert after.is_deleted
+        assert after.health == "ok"
         assert memlab.restore(receipt).memories == 2
         assert memlab.load(file)["memory_id"].tolist() == hashes
-        assert seen() == before
+        assert service_view(file, hashes) == before
     receipt = memlab.apply(memlab.plan(file, memlab.KeepRecent(4)))
     mcp_memory(file, calls[0])
     remaining = memlab.load(file)
@@ -182,49 +221,72 @@ def test_service_sees_deletions_and_restored_memories(file: Path) -> None:
 @needs_mcp_memory
 @pytest.mark.long
 def test_search_after_planning_makes_its_memories_stale(file: Path) -> None:
-    mcp_memory(file, *(stored(n, f"used {n}") for n in range(3)))
+    mcp_memory(file, stored(0, "used 0"), stored(1, "used 1"), stored(2, "used 2"))
     plan = memlab.plan(file, memlab.KeepRecent(1))
     mcp_memory(file, ["retrieve", "used 2 2", 1])
     assert memlab.apply(plan).deleted == 2
-    mcp_memory(file, *(stored(n, f"used {n}") for n in range(3, 5)))
+    mcp_memory(file, stored(3, "used 3"), stored(4, "used 4"))
     plan = memlab.plan(file, memlab.KeepRecent(1))
     mcp_memory(file, ["retrieve", "used 3 3", 5])
     with pytest.raises(errors.StalePlanError):
         memlab.apply(plan)
 
 
-REFUSALS = {
-    "kept in step with other machines": (
-        "INSERT INTO sync_events (event_id, op, content_hash, payload, created_at) "
-        "VALUES ('e', 'store', 'h', '{}', 1)"
-    ),
-    "of schema 99 and memlab knows 19": (
-        "UPDATE metadata SET value = '99' WHERE key = 'schema_version'"
-    ),
-    "keeps other vectors": (
-        "UPDATE sqlite_schema SET sql = replace(sql, 'FLOAT', 'INT8') "
-        "WHERE name = 'memory_embeddings'"
-    ),
-    "would set off own": "CREATE TRIGGER own AFTER UPDATE ON memories BEGIN SELECT 1; END",
-    "in step with Cloudflare": "hybrid",
-    "MCP_MEMORY_STORAGE_BACKEND is cloudflare": "Cloudflare",
-}
-
-
-@pytest.mark.parametrize("words", REFUSALS)
-def test_deletion_with_unknown_effects_is_rejected(
-    lab: McpMemoryLab, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = lab.path
-    if " " in REFUSALS[words]:
-        run_sql(file, "PRAGMA writable_schema = ON", REFUSALS[words])
-    else:
-        monkeypatch.setenv("MCP_MEMORY_STORAGE_BACKEND", REFUSALS[words])
+def assert_deletion_is_rejected(file: Path, message: str) -> None:
     plan = memlab.plan(file, memlab.KeepRecent(0))
     before = memlab.load(file)
-    with pytest.raises(errors.UnsafeDeletionError, match=f"{words}.*what to do instead: "):
+    with pytest.raises(errors.UnsafeDeletionError, match=f"{message}.*what to do instead: "):
         memlab.apply(plan)
     assert memlab.load(file).equals(before)
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        (
+            (
+                "INSERT INTO sync_events (event_id, op, content_hash, payload, created_at) "
+                "VALUES ('e', 'store', 'h', '{}', 1)"
+            ),
+            "kept in step with other machines",
+        ),
+        (
+            "UPDATE metadata SET value = '99' WHERE key = 'schema_version'",
+            "of schema 99 and memlab knows 19",
+        ),
+        (
+            (
+                "UPDATE sqlite_schema SET sql = replace(sql, 'FLOAT', 'INT8') "
+                "WHERE name = 'memory_embeddings'"
+            ),
+            "keeps other vectors",
+        ),
+        (
+            "CREATE TRIGGER own AFTER UPDATE ON memories BEGIN SELECT 1; END",
+            "would set off own",
+        ),
+    ],
+    ids=["synchronised", "another schema", "other vectors", "trigger"],
+)
+def test_deletion_with_unknown_effects_is_rejected(
+    lab: McpMemoryLab, statement: str, message: str
+) -> None:
+    run_sql(lab.path, "PRAGMA writable_schema = ON", statement)
+    assert_deletion_is_rejected(lab.path, message)
+
+
+@pytest.mark.parametrize(
+    ("backend", "message"),
+    [
+        ("hybrid", "in step with Cloudflare"),
+        ("Cloudflare", "MCP_MEMORY_STORAGE_BACKEND is cloudflare"),
+    ],
+)
+def test_deletion_with_another_backend_is_rejected(
+    lab: McpMemoryLab, backend: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MCP_MEMORY_STORAGE_BACKEND", backend)
+    assert_deletion_is_rejected(lab.path, message)
 
 
 def test_store_is_only_read_without_sqlite_extensions(

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -37,20 +37,25 @@ class MemoryItemsLab(Lab):
 
     def fill(self, count: int) -> None:
         texts = ("né à Zürich — 北京 🦀", "NUL \0 inside", "", 'quoted "text"\nof two lines')
-        rows = [
-            row(
+        event_ids = (None, "e", RawText(b"\xffno text"), b"\0blob")
+        sequences = (None, -(2**63), 2**63 - 1)
+        confidences = (0.5, 0.1 + 0.2, 1e-300, float("inf"))
+        rows = []
+        for number in range(count):
+            kind = "semantic" if number == 0 else "episodic"
+            tags = [] if number % 3 == 0 else ["ü", "a,b"]
+            memory = row(
                 f"m{number}",
-                "episodic" if number else "semantic",
-                *(["ü", "a,b"] if number % 3 else []),
+                kind,
+                *tags,
                 title=texts[number % 4],
                 body=texts[(number + 1) % 4] * 9,
                 rowid=number * 3 + 1,
-                source_event_id=[None, "e", RawText(b"\xffno text"), b"\0blob"][number % 4],
-                source_sequence=[None, -(2**63), 2**63 - 1][number % 3],
-                confidence=[0.5, 0.1 + 0.2, 1e-300, float("inf")][number % 4],
+                source_event_id=event_ids[number % 4],
+                source_sequence=sequences[number % 3],
+                confidence=confidences[number % 4],
             )
-            for number in range(count)
-        ]
+            rows.append(memory)
         write_rows(self.path, rows)
         run_sql(
             self.path,
@@ -80,17 +85,33 @@ class MemoryItemsLab(Lab):
         )
         with closing(sqlite3.connect(self.path)) as connection:
             connection.text_factory = lambda text: ("text", text)
-            return {r[0]: r for r in connection.execute(query)}
+            return {values[0]: values for values in connection.execute(query)}
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "table.md").read_text(encoding="utf-8")
-_CELLS = [
-    [cell.strip(" `") for cell in line.split("|")[1:-1]]
-    for line in PAGE.splitlines()
-    if line.startswith("| `")
-]
-SAID = {name: (kind, need == "yes", default) for name, kind, need, _, default, _ in _CELLS}
-"""Type, required flag and default of each column in the table of the docs page."""
+
+
+class DocumentedColumn(NamedTuple):
+    """A column in the table of the docs page."""
+
+    name: str
+    type: str
+    is_required: bool
+    default: str
+
+
+def documented_columns() -> list[DocumentedColumn]:
+    """Read the table of the docs page."""
+    columns = []
+    for line in PAGE.splitlines():
+        if line.startswith("| `"):
+            cells = [cell.strip(" `") for cell in line.split("|")[1:-1]]
+            name, type_name, required, _, default, _ = cells
+            columns.append(DocumentedColumn(name, type_name, required == "yes", default))
+    return columns
+
+
+COLUMNS = documented_columns()
 
 
 @pytest.fixture
@@ -106,11 +127,13 @@ def written(tmp_path: Path) -> Path:
 def test_table_page_of_the_docs_describes_the_table(written: Path) -> None:
     with closing(sqlite3.connect(written)) as connection:
         query = "SELECT name, type, [notnull] OR pk FROM pragma_table_info('memory_items')"
-        described = connection.execute(query)
-        assert {name: column[:2] for name, column in SAID.items()} == {
-            name: (kind, bool(required)) for name, kind, required in described
-        }
-    defaults = {name: column[2] for name, column in SAID.items() if column[2] not in ("", "now")}
+        existing_columns = set(connection.execute(query))
+    assert {
+        (column.name, column.type, column.is_required) for column in COLUMNS
+    } == existing_columns
+    defaults = {
+        column.name: column.default for column in COLUMNS if column.default not in ("", "now")
+    }
     origins = (
         MemoryProvenance(EventRef(EventId("e1"), 1), "agent"),
         MemoryProvenance(None, "agent", source_task_ref="issue:#1"),
@@ -125,7 +148,7 @@ def test_table_page_of_the_docs_describes_the_table(written: Path) -> None:
             assert default in {value.strip("'") for (value,) in stored}, name
 
 
-@pytest.mark.parametrize("name", [name for name, column in SAID.items() if column[1]])
+@pytest.mark.parametrize("name", [column.name for column in COLUMNS if column.is_required])
 def test_row_without_a_required_column_is_named(written: Path, name: str) -> None:
     lax = CREATE_TABLE.replace(" NOT NULL", "").replace("memory_items", "lax")
     run_sql(
@@ -144,21 +167,32 @@ def test_row_without_a_required_column_is_named(written: Path, name: str) -> Non
 def test_store_written_by_plain_sql_works_in_every_command(written: Path) -> None:
     """Its times are in SQLite's format, without a zone."""
     before = rows_of(written)
-    taken = "5 dates have no time zone; read as UTC"
+    note = "5 dates have no time zone; read as UTC"
     assert "5 memories, all of 2026-03-01" in output_of("show", written)
-    assert taken in output_of("doctor", "--strict", written)
-    assert taken in output_of("size", written)
+    assert note in output_of("doctor", "--strict", written)
+    assert note in output_of("size", written)
     output = output_of("compact", written, "--keep-recent=1", "--apply")
-    assert rows_of(written) == {k: r for k, r in before.items() if r[1] != b"episode-1"}
+    remaining = {
+        position: values for position, values in before.items() if values[1] != b"episode-1"
+    }
+    assert rows_of(written) == remaining
     (undo,) = re.findall(r"memlab (restore .*)", output)
     output_of(*shlex.split(undo))
     assert rows_of(written) == before
 
 
-def together(batches: Iterable[Rows]) -> tuple[list[dict[str, Any]], list[Fault]]:
-    portions = list(batches)
-    rows = [row for portion in portions for row in portion.table.select(SCHEMA.names).to_pylist()]
-    return rows, sorted(fault for portion in portions for fault in portion.faults)
+def rows_in(batches: Iterable[Rows]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for batch in batches:
+        rows += batch.table.select(SCHEMA.names).to_pylist()
+    return rows
+
+
+def faults_in(batches: Iterable[Rows]) -> list[Fault]:
+    faults: list[Fault] = []
+    for batch in batches:
+        faults += batch.faults
+    return sorted(faults)
 
 
 @given(data=st.data())
@@ -172,10 +206,12 @@ def test_archived_rows_equal_scanned_rows(data: st.DataObject) -> None:
         run_sql(path, CREATE_TABLE.replace("NOT NULL", ""))
         write_rows(path, rows)
         with MemoryItems(path).reading() as reader:
-            batches = list(reader.batches(with_body=True))
-            positions = [p for rows in batches for p in rows.table["position"].to_pylist()]
+            scanned = list(reader.batches(with_body=True))
+            positions = [memory["position"] for memory in rows_in(scanned)]
             records = list(reader.records(positions))
-    assert together(rows_of_records(records, with_body=True)) == together(batches)
+    archived = list(rows_of_records(records, with_body=True))
+    assert rows_in(archived) == rows_in(scanned)
+    assert faults_in(archived) == faults_in(scanned)
 
 
 class TestMemoryItems(DeletingSuite):

@@ -36,7 +36,8 @@ NAMES = {
     "project": ("{}", "serena:{}"),
     "listed": ("{}",),
 }
-EACH_NAME = [(store, name) for store, names in NAMES.items() for name in names]
+STORES_AND_NAMES = [(store, name) for store, names in NAMES.items() for name in names]
+RETIRED_AND_NAMES = [(store, name) for store in RETIRED for name in NAMES[store]]
 
 
 def texts_in(folder: Path) -> dict[str, str]:
@@ -64,7 +65,7 @@ def noted_workspace(to: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("store", "name"), EACH_NAME)
+@pytest.mark.parametrize(("store", "name"), STORES_AND_NAMES)
 def test_restore_returns_every_document(tmp_path: Path, store: str, name: str) -> None:
     folder = copy_of(store, tmp_path)
     result = run("restore", name.format(folder), DIGESTS[store])
@@ -137,7 +138,7 @@ def documents_found(store: str | Path) -> list[Check]:
     return [check for check in doctor(store).checks if check.name == "documents"]
 
 
-@pytest.mark.parametrize(("store", "name"), [named for named in EACH_NAME if named[0] in RETIRED])
+@pytest.mark.parametrize(("store", "name"), RETIRED_AND_NAMES)
 def test_doctor_names_retired_documents_and_the_command(
     tmp_path: Path, store: str, name: str
 ) -> None:
@@ -184,9 +185,9 @@ def test_workspace_recorded_as_another_kind_is_rejected(tmp_path: Path, command:
     assert result.exit_code == 2
     assert "Claude Code memory" in result.output
     assert "OpenClaw workspace" in result.output
-    given = " ".join([str(folder), *options])
+    arguments = " ".join([str(folder), *options])
     for scheme in ("openclaw", "claude"):
-        assert f"memlab {command} {scheme}:{given}" in result.output
+        assert f"memlab {command} {scheme}:{arguments}" in result.output
     assert texts_in(folder) == before
 
 

@@ -47,9 +47,9 @@ class OpenClawLab(FilesLab):
         write_events(self.path / "memory/.dreams/events.jsonl", {"type": "memory.recall.skipped"})
         write_memory(self.path, "MEMORY.md", "# Long term\n" + "x" * 30_000, noon(days[0]))
         for number, day in enumerate(days[1:]):
-            name = ("memory/{}.md", "memory/{}-släng.md", "memory/a/b/{}.md")[number % 3]
+            pattern = ("memory/{}.md", "memory/{}-släng.md", "memory/a/b/{}.md")[number % 3]
             stem = f"people {number}" if number % 4 == 2 else str(day)
-            path = write_memory(self.path, name.format(stem), TEXTS[number % 4], noon(day))
+            path = write_memory(self.path, pattern.format(stem), TEXTS[number % 4], noon(day))
             path.chmod(MODES[number % 5])
         (self.path / "memory" / "link.md").symlink_to(self.path / "MEMORY.md")
 
@@ -77,10 +77,12 @@ def workspace(tmp_path: Path) -> Path:
     return write_workspace(tmp_path / "workspace", days_before(TODAY, 57), undated=undated)
 
 
-def about(path: Path) -> dict[str, str]:
+def report_of(path: Path) -> dict[str, str]:
+    """Return what the source reports of itself; the same texts are on its page."""
     page = OpenClaw(path).extra_report()
     assert page is not None
-    assert all(phrase in str(page) for phrase in page.to_dict().values())
+    for phrase in page.to_dict().values():
+        assert phrase in str(page)
     return page.to_dict()
 
 
@@ -102,23 +104,29 @@ def test_is_note_accepts_only_notes() -> None:
         "memories/a.md",
         "memory/../memory/.dreams/a.md",
     )
-    assert [name for name in (*notes, *other_names) if OpenClaw.is_note(name)] == [*notes]
+    for name in notes:
+        assert OpenClaw.is_note(name), name
+    for name in other_names:
+        assert not OpenClaw.is_note(name), name
 
 
 def test_note_is_dated_by_its_name_or_file_time(tmp_path: Path) -> None:
-    written = noon(TODAY).isoformat()
-    undated_names = ("2026-07-09", "2026-02-30", "2026-04-071", "x")
-    names = {
+    file_time = noon(TODAY).isoformat()
+    tomorrow = TODAY + timedelta(days=1)
+    expected = {
         "memory/0001-01-01.md": "0001-01-01T00:00:00+00:00",
         "memory/2026-04-05.md": "2026-04-05T00:00:00+00:00",
         "memory/deep/2026-04-06-a-release.md": "2026-04-06T00:00:00+00:00",
-        f"memory/{TODAY + timedelta(days=1)}.md": "2026-07-01T00:00:00+00:00",  # tomorrow
-        **dict.fromkeys((f"memory/{name}.md" for name in undated_names), written),
+        f"memory/{tomorrow}.md": "2026-07-01T00:00:00+00:00",
+        "memory/2026-07-09.md": file_time,
+        "memory/2026-02-30.md": file_time,
+        "memory/2026-04-071.md": file_time,
+        "memory/x.md": file_time,
     }
-    for name in names:
+    for name in expected:
         write_memory(tmp_path, name, "text", noon(TODAY))
     frame = memlab.load(f"openclaw:{tmp_path}").set_index("memory_id")
-    assert {name: at.isoformat() for name, at in frame["created_at"].items()} == names
+    assert {name: at.isoformat() for name, at in frame["created_at"].items()} == expected
 
 
 def test_start_loads_memory_md_and_notes_of_two_days(workspace: Path) -> None:
@@ -128,7 +136,7 @@ def test_start_loads_memory_md_and_notes_of_two_days(workspace: Path) -> None:
     assert frame.loc["MEMORY.md", "load_bearing"]
     assert frame.loc["MEMORY.md", "created_at"] == frame["created_at"].min()
     assert boot_context(workspace).loc["facts", "tokens"] == 5_000
-    facts = about(workspace)
+    facts = report_of(workspace)
     assert open_source(workspace / "memory").name == OpenClaw(workspace).name
     assert facts["MEMORY.md"] == "20,000 of its 25,000 characters are loaded"
     assert facts["loaded"] == "2 notes of 2026-06-29 and 2026-06-30, today by this machine's clock"
@@ -140,14 +148,22 @@ def test_undated_notes_are_prunable_only_if_hits_are_logged(tmp_path: Path, skip
     undated = ("anna", "2026-13-45")
     path = write_workspace(tmp_path / "w", days, undated=undated, skipped=skipped)
     prunable = memlab.load(path).set_index("memory_id")["prunable"]
-    assert prunable[[f"memory/{name}.md" for name in undated]].tolist() == [skipped] * 2
-    assert prunable.sum() == 9 + 2 * skipped
-    expected = "records hits on them" if skipped else "kept, because no hit on them is recorded"
-    assert expected in about(path)["undated"]
+    undated_ids = [f"memory/{name}.md" for name in undated]
+    report = report_of(path)["undated"]
     harvested = harvest(path)
     reads = set(memlab.read_access_log(harvested.log)["memory_id"])
-    assert ({f"memory/{name}.md" for name in undated} <= reads) == skipped
-    assert ("memlab keeps those notes" in str(harvested)) != skipped
+    if skipped:
+        assert prunable[undated_ids].all()
+        assert prunable.sum() == 11
+        assert "records hits on them" in report
+        assert set(undated_ids) <= reads
+        assert "memlab keeps those notes" not in str(harvested)
+    else:
+        assert not prunable[undated_ids].any()
+        assert prunable.sum() == 9
+        assert "kept, because no hit on them is recorded" in report
+        assert not set(undated_ids) <= reads
+        assert "memlab keeps those notes" in str(harvested)
 
 
 def test_notes_deleted_by_dreaming_are_listed_with_searches(workspace: Path) -> None:
@@ -161,20 +177,30 @@ def test_notes_deleted_by_dreaming_are_listed_with_searches(workspace: Path) -> 
         path.unlink()
     commit = repository.commit(181)
     log = workspace / "memory" / ".dreams" / "events.jsonl"
-    asked = [(at, "kafka rebalance") for at in (179, 182, 182.5, 183)]
-    asked += [(184, "what of 2026-06-11?"), (184, "xyz kafka"), (185, "__dreaming_ kafka")]
+    searches = [
+        (179, "kafka rebalance"),
+        (182, "kafka rebalance"),
+        (182.5, "kafka rebalance"),
+        (183, "kafka rebalance"),
+        (184, "what of 2026-06-11?"),
+        (184, "xyz kafka"),
+        (185, "__dreaming_ kafka"),
+    ]
     with log.open("a") as file:
-        for at, query in asked:
-            file.write(json.dumps(recall(moment(at), query=query)) + "\n")
+        for day_number, query in searches:
+            file.write(json.dumps(recall(moment(day_number), query=query)) + "\n")
         file.write('{"type":"memory.recall.recorded","query":"kafka')
     losses = memlab.lost(workspace)
     assert losses["memory_id"].tolist() == [f"memory/{path.name}" for path in (kafka, dated)]
-    assert losses["searches"].tolist() == losses["asked"].tolist() == [3, 1]
+    assert losses["searches"].tolist() == [3, 1]
+    assert losses["asked"].tolist() == [3, 1]
     assert set(losses["commit"]) == {commit}
     assert "kafka rebalance" not in output_of("lost", workspace)
     output_of("lost", workspace, "--restore", "all", "--apply")
     restored = files_in(workspace / "memory")
-    assert before == restored | {".dreams/events.jsonl": before[".dreams/events.jsonl"]}
+    log_name = ".dreams/events.jsonl"
+    del before[log_name], restored[log_name]
+    assert restored == before
 
 
 def test_removed_sub_folder_is_recreated_by_restore(workspace: Path) -> None:
@@ -192,15 +218,19 @@ def test_symlinks_are_counted_and_not_followed(workspace: Path, tmp_path: Path) 
     outside = write_memory(tmp_path, "outside/2026-04-05.md", "nobody's business", noon(TODAY))
     (workspace / "memory" / "2026-04-04.md").symlink_to(outside)
     (workspace / "memory" / "vault").symlink_to(outside.parent)
-    (Path(os.fsdecode(os.fsencode(workspace / "memory") + b"/2026-04-\xff.md"))).touch()
+    Path(os.fsdecode(os.fsencode(workspace / "memory") + b"/2026-04-\xff.md")).touch()
     assert len(memlab.load(workspace)) == 61
-    assert "3 names of links or of what is no file, memory/2026-" in about(workspace)["not read"]
+    assert (
+        "3 names of links or of what is no file, memory/2026-" in report_of(workspace)["not read"]
+    )
     plan = memlab.plan(workspace, memlab.KeepRecent(0))
     (workspace / "memory").rename(tmp_path / "moved")
     (workspace / "memory").symlink_to(tmp_path / "moved")
-    for look in (lambda: memlab.load(workspace), lambda: memlab.apply(plan)):
-        with pytest.raises(StoreError, match="memory is not a folder, and memlab follows no link"):
-            look()
+    message = "memory is not a folder, and memlab follows no link"
+    with pytest.raises(StoreError, match=message):
+        memlab.load(workspace)
+    with pytest.raises(StoreError, match=message):
+        memlab.apply(plan)
     assert len(list((tmp_path / "moved").glob("2026*"))) == 60
 
 
@@ -235,7 +265,8 @@ class SerenaLab(FilesLab):
     def fill(self, count: int) -> None:
         texts = ("# Style\n\nné 北京 🦀", "", "one line\r\n" + "long " * 3000)
         for number in range(count):
-            name = f"{'a/b/' * (number % 2)}topic_{number}.md"
+            folder = "" if number % 2 == 0 else "a/b/"
+            name = f"{folder}topic_{number}.md"
             path = write_memory(self.path, name, texts[number % 3], at(number))
             path.chmod(MODES[number % 5])
 
@@ -273,14 +304,17 @@ def test_serena_memories_are_found_and_cost_only_their_names(project: Path) -> N
 
 def test_tool_calls_in_the_project_are_reads(project: Path) -> None:
     world = World(project.parent / "home", 0)
-    writing, reading, elsewhere = (Session(world, f"s{n}", "-work-app") for n in range(3))
+    writing = Session(world, "s0", "-work-app")
+    reading = Session(world, "s1", "-work-app")
+    elsewhere = Session(world, "s2", "-work-app")
     writing.cwd = str(project)
     reading.cwd = str(project / "src")
     writing.call("mcp__serena__write_memory", {"memory_name": "style", "content": "Short."})
     writing.call("mcp__serena__read_memory", {"memory_name": "style"})
-    for name in ({"memory_file_name": "style.md"}, {"memory_name": "core/how-we-test"}):
-        for session in (reading, elsewhere):
-            session.call("mcp__plugin_serena_serena__read_memory", name)
+    for session in (reading, elsewhere):
+        read_memory = "mcp__plugin_serena_serena__read_memory"
+        session.call(read_memory, {"memory_file_name": "style.md"})
+        session.call(read_memory, {"memory_name": "core/how-we-test"})
     reading.call("mcp__serena__list_memories", {})
     reading.call("mcp__serena__read_memory", {"memory_name": "../../x"})
     reading.call("mcp__serena__read_memory", {"memory_name": "style"}, error=True)

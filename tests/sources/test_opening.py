@@ -26,51 +26,102 @@ from tests.support.odek_store import write_odek
 from tests.support.openclaw_store import days_before, noon, write_events, write_workspace
 from tests.support.stores import episodes, files_in, run_sql, write_rows
 
+Make = Callable[[Path], object]
+"""Make something at a path."""
 
-def database(*tables: str) -> Callable[[Path], object]:
-    return lambda path: run_sql(path, *(f"CREATE TABLE {table}" for table in tables))
+
+def database(*tables: str) -> Make:
+    statements = [f"CREATE TABLE {table}" for table in tables]
+    return lambda path: run_sql(path, *statements)
 
 
-def folder(name: str, text: str) -> Callable[[Path], object]:
-    return lambda path: (path.mkdir(), (path / name).write_text(text))
+def folder_with(name: str, text: str) -> Make:
+    def make(path: Path) -> None:
+        path.mkdir()
+        (path / name).write_text(text)
+
+    return make
+
+
+def agent_table(count: int) -> Make:
+    return lambda path: write_rows(path, episodes(count))
+
+
+def odek_folder(*summaries: str) -> Make:
+    return lambda path: write_odek(path, list(summaries))
+
+
+def text_file(text: str) -> Make:
+    return lambda path: path.write_text(text)
+
+
+def make_nothing(path: Path) -> None:
+    pass
+
+
+def make_folder_above_episodes(path: Path) -> None:
+    path.mkdir()
+    write_odek(path / "episodes", [])
+
+
+def write_typed_memory_without_index(path: Path) -> None:
+    write_memory(path, "a.md", memory("a"))
 
 
 OBSERVATIONS = "observations (id, memory_session_id, project, type, created_at_epoch)"
 MEMORIES = "memories (id, content_hash, content, memory_type, metadata, created_at)"
-PATHS: dict[str, tuple[Callable[[Path], object], str | None]] = {
-    "the table of an agent": (lambda path: write_rows(path, episodes(1)), "file"),
-    "claude-mem, which has another memory_items": (
-        database(OBSERVATIONS, "sdk_sessions (id, memory_session_id)", "memory_items (id, kind)"),
-        "claude-mem",
-    ),
+CLAUDE_MEM = database(
+    OBSERVATIONS, "sdk_sessions (id, memory_session_id)", "memory_items (id, kind)"
+)
+STORE_PATHS: dict[str, tuple[Make, str]] = {
+    "the table of an agent": (agent_table(1), "file"),
+    "claude-mem, which has another memory_items": (CLAUDE_MEM, "claude-mem"),
     "mcp": (database(MEMORIES), "mcp-memory"),
-    "another memory_items": (database("memory_items (id, text)"), None),
-    "another database": (database("notes (note)"), None),
-    "text": (lambda path: path.write_text("no database" * 99), None),
-    "empty": (Path.touch, None),
-    "nothing": (Path.exists, None),
     "an index": (realistic_folder, "claude"),
-    "episodes": (lambda path: write_odek(path, ["one"]), "odek"),
-    "episodes below": (lambda path: (path.mkdir(), write_odek(path / "episodes", [])), "odek"),
-    "front matter and no index": (lambda path: write_memory(path, "a.md", memory("a")), None),
-    "another index": (folder("index.json", '[{"name": "somebody else\'s"}]'), None),
-    "a broken index": (folder("index.json", "{"), None),
+    "episodes": (odek_folder("one"), "odek"),
+    "episodes below": (make_folder_above_episodes, "odek"),
 }
-LACKS = {"claude-mem, which has another memory_items": "title", "mcp": "tags"}
-"""A column that is missing in a store of another version."""
+OTHER_PATHS: dict[str, Make] = {
+    "another memory_items": database("memory_items (id, text)"),
+    "another database": database("notes (note)"),
+    "text": text_file("no database" * 99),
+    "empty": Path.touch,
+    "nothing": make_nothing,
+    "front matter and no index": write_typed_memory_without_index,
+    "another index": folder_with("index.json", '[{"name": "somebody else\'s"}]'),
+    "a broken index": folder_with("index.json", "{"),
+}
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_path_is_recognised_by_tables_index_or_files(tmp_path: Path, path: str) -> None:
-    make, expected = PATHS[path]
+@pytest.mark.parametrize(("make", "scheme"), STORE_PATHS.values(), ids=STORE_PATHS)
+def test_path_is_recognised_by_tables_index_or_files(
+    tmp_path: Path, make: Make, scheme: str
+) -> None:
     make(tmp_path / "store")
     system = recognise(tmp_path / "store")
-    assert (system and system.scheme) == expected
-    scheme = expected or "file"  # whose error explains the problem
+    assert system is not None
+    assert system.scheme == scheme
     assert open_source(tmp_path / "store").scheme == scheme
-    if lacks := LACKS.get(path):
-        with pytest.raises(StoreError, match=f"lacks the column {lacks}: another version of"):
-            memlab.load(tmp_path / "store")
+
+
+@pytest.mark.parametrize("make", OTHER_PATHS.values(), ids=OTHER_PATHS)
+def test_other_path_is_opened_as_a_file_which_explains(tmp_path: Path, make: Make) -> None:
+    make(tmp_path / "store")
+    assert recognise(tmp_path / "store") is None
+    assert open_source(tmp_path / "store").scheme == "file"
+
+
+@pytest.mark.parametrize(
+    ("make", "column"),
+    [(CLAUDE_MEM, "title"), (database(MEMORIES), "tags")],
+    ids=["claude-mem", "mcp"],
+)
+def test_column_missing_in_another_version_is_named(
+    tmp_path: Path, make: Make, column: str
+) -> None:
+    make(tmp_path / "store")
+    with pytest.raises(StoreError, match=f"lacks the column {column}: another version of"):
+        memlab.load(tmp_path / "store")
 
 
 def test_unknown_scheme_lists_the_known_ones() -> None:
@@ -91,36 +142,60 @@ def test_recognition_keeps_a_journal_beside_an_empty_store(tmp_path: Path) -> No
 DAY = date(2026, 6, 30)
 
 
-def of_an_agent(path: Path) -> object:
-    return write_memory(path, "a.md", "no front matter, and no index yet")
+def files(*names: str) -> Make:
+    """Write Markdown files without front matter into a folder without an index."""
+
+    def make(path: Path) -> None:
+        for name in names:
+            write_memory(path, name, "Short.", noon(DAY))
+
+    return make
 
 
-STORES: dict[str, tuple[Callable[[Path], object], int | None]] = {
-    ".claude/agent-memory/reviewer": (of_an_agent, 1),
-    ".claude/projects/-p0/memory": (lambda path: realistic_folder(path, files=9), 9),
+def workspace(days: int) -> Make:
+    return lambda path: write_workspace(path, days_before(DAY, days))
+
+
+def write_nine_memories(path: Path) -> None:
+    realistic_folder(path, files=9)
+
+
+def write_recall_events(path: Path) -> None:
+    write_events(path / "memory/.dreams/events.jsonl")
+
+
+def link_to_memory_db(path: Path) -> None:
+    path.symlink_to("memory.db")
+
+
+def link_to_the_folder_above(path: Path) -> None:
+    path.symlink_to(path.parent.parent)
+
+
+STORES: dict[str, tuple[Make, int | None]] = {
+    ".claude/agent-memory/reviewer": (files("a.md"), 1),
+    ".claude/projects/-p0/memory": (write_nine_memories, 9),
     ".claude/projects/-p1/memory": (Path.mkdir, 0),  # a known place, whatever its content
-    ".odek/memory/episodes": (lambda path: write_odek(path, ["one", "two"]), 2),
-    ".openclaw/workspace": (lambda path: write_workspace(path, days_before(DAY, 4)), 5),
-    "agents/memory.db": (lambda path: write_rows(path, episodes(3)), 3),
-    "agents/notes.db": (lambda path: path.write_text("no database"), None),
+    ".odek/memory/episodes": (odek_folder("one", "two"), 2),
+    ".openclaw/workspace": (workspace(days=4), 5),
+    "agents/memory.db": (agent_table(3), 3),
+    "agents/notes.db": (text_file("no database"), None),
     "agents/old.sqlite": (database("memory_items (memory_id)"), None),
     "agents/pipe.db": (os.mkfifo, None),
-    "anna/bob": (lambda path: write_workspace(path, days_before(DAY, 3)), 4),
-    "anna/new": (lambda path: write_events(path / "memory/.dreams/events.jsonl"), 0),
-    "app/.claude/agent-memory-local/reviewer": (of_an_agent, 1),
-    "app/.serena/memories": (lambda path: write_memory(path, "a.md", "Short.", noon(DAY)), 1),
+    "anna/bob": (workspace(days=3), 4),
+    "anna/new": (write_recall_events, 0),
+    "app/.claude/agent-memory-local/reviewer": (files("a.md"), 1),
+    "app/.serena/memories": (files("a.md"), 1),
 }
-"""Stores below a home folder, with their numbers of memories."""
-NO_STORES: dict[str, Callable[[Path], object]] = {
-    "../outside/memory.db": lambda path: write_rows(path, episodes(1)),
-    "a diary": lambda path: write_memory(path, "memory/2026-04-05.md", "mine", noon(DAY)),
-    "a project": lambda path: [
-        write_memory(path, name, "no agent's", noon(DAY)) for name in ("AGENTS.md", "memory/a.md")
-    ],
-    "agents/link.db": lambda path: path.symlink_to("memory.db"),
-    "agents/memory.db.archive.db": lambda path: write_rows(path, episodes(1)),
-    "link": lambda path: path.symlink_to(path.parent.parent),
-    "node_modules/memory.db": lambda path: write_rows(path, episodes(1)),
+"""Stores below a home folder, with their numbers of memories (None if it cannot be read)."""
+NO_STORES: dict[str, Make] = {
+    "../outside/memory.db": agent_table(1),
+    "a diary": files("memory/2026-04-05.md"),
+    "a project": files("AGENTS.md", "memory/a.md"),
+    "agents/link.db": link_to_memory_db,
+    "agents/memory.db.archive.db": agent_table(1),
+    "link": link_to_the_folder_above,
+    "node_modules/memory.db": agent_table(1),
     "packages/agent-memory/src": Path.mkdir,
 }
 
@@ -128,7 +203,7 @@ NO_STORES: dict[str, Callable[[Path], object]] = {
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     stores = {name: make for name, (make, _) in STORES.items()}
-    for name, make in (stores | NO_STORES).items():
+    for name, make in {**stores, **NO_STORES}.items():
         path = tmp_path / "home" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         make(path)
@@ -142,7 +217,8 @@ def test_find_searches_below_a_folder_without_following_links(home: Path) -> Non
     }
     counts = {name: store.memories for name, store in stores.items()}
     assert counts == {name: count for name, (_, count) in STORES.items()}
-    assert inventory.to_frame()["memories"].sum() == sum(filter(None, counts.values()))
+    total = sum(count for count in counts.values() if count is not None)
+    assert inventory.to_frame()["memories"].sum() == total
     assert stores["agents/memory.db"].tokens_at_start == 18
     assert "lacks the column kind" in stores["agents/old.sqlite"].problem
     assert "notes.db is not a SQLite database" in stores["agents/notes.db"].problem
@@ -156,26 +232,37 @@ def test_find_opens_only_stores_and_changes_nothing(home: Path) -> None:
     before = files_in(home)
     with patch.object(sqlite3, "connect", wraps=sqlite3.connect) as connect:
         find_below([home])
-    assert (opened := " ".join(str(call.args[0]) for call in connect.call_args_list))
+    opened = " ".join(str(call.args[0]) for call in connect.call_args_list)
+    assert opened
     assert "notes.db" not in opened
     assert "archive" not in opened
     assert files_in(home) == before
 
 
 def test_default_locations_follow_environment_variables() -> None:
-    moved = {"CLAUDE_MEM_DATA_DIR": "/data/cm", "OPENCLAW_STATE_DIR": "/srv/oc"}
-    home = (".claude/projects", ".claude/agent-memory-local", ".odek/memory")
-    expected = {Path("/home/u") / name for name in (*home, ".local/share/mcp-memory")}
-    usual = {*usual_places({"HOME": "/home/u", **moved})}
-    assert expected | {Path("/data/cm"), Path("/srv/oc")} <= usual
+    environment = {
+        "HOME": "/home/u",
+        "CLAUDE_MEM_DATA_DIR": "/data/cm",
+        "OPENCLAW_STATE_DIR": "/srv/oc",
+    }
+    places = usual_places(environment)
+    for expected in (
+        "/home/u/.claude/projects",
+        "/home/u/.claude/agent-memory-local",
+        "/home/u/.odek/memory",
+        "/home/u/.local/share/mcp-memory",
+        "/data/cm",
+        "/srv/oc",
+    ):
+        assert Path(expected) in places
     assert Path("/home/u/.openclaw") in usual_places({"HOME": "/home/u"})
 
 
 def test_busy_store_is_not_misrecognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "sqlite_vec.db"
-    moments = count()
+    state_numbers = count()
     database(MEMORIES)(path)
-    monkeypatch.setattr("memlab.store.snapshot.states_of", lambda *asked: next(moments))
+    monkeypatch.setattr("memlab.store.snapshot.states_of", lambda *_: next(state_numbers))
     with pytest.raises(ChangedWhileReadError, match="sqlite_vec"):
         open_source(str(path))
     ((store,), *_) = find_below([tmp_path])
@@ -185,22 +272,27 @@ def test_busy_store_is_not_misrecognised(tmp_path: Path, monkeypatch: pytest.Mon
 
 TIMES = st.integers(0, 2**43 - 1)
 TIES = st.integers(0, 2**20 - 1) | st.text()
-Place = tuple[int, int | str]
 
 
-@given(st.tuples(st.integers(), TIES), st.tuples(TIMES, TIES), st.integers(0, 2**20 - 2))
-def test_positions_increase_with_time_and_fit_64_bits(
-    place: Place, other: Place, first: int
+@given(st.integers(), TIES)
+def test_position_fits_64_bits(time: int, tie: int | str) -> None:
+    assert 0 <= position_from_timestamp(time, tie) < 2**63
+
+
+@given(TIMES, TIES, TIMES, TIES)
+def test_position_increases_with_time(
+    time: int, tie: int | str, other_time: int, other_tie: int | str
 ) -> None:
-    position = position_from_timestamp(*place)
-    other_position = position_from_timestamp(*other)
-    assert min(position, other_position) >= 0
-    assert max(position, other_position) < 2**63
-    if place[0] < other[0]:
-        assert position < other_position or place[0] < 0
-    assert position_from_timestamp(other[0], first) + 1 == position_from_timestamp(
-        other[0], first + 1
-    )
+    position = position_from_timestamp(time, tie)
+    other_position = position_from_timestamp(other_time, other_tie)
+    if time < other_time:
+        assert position < other_position
+
+
+@given(TIMES, st.integers(0, 2**20 - 2))
+def test_position_increases_with_the_number_at_one_time(time: int, number: int) -> None:
+    position = position_from_timestamp(time, number)
+    assert position_from_timestamp(time, number + 1) == position + 1
 
 
 # URLs of servers, and the passwords in them

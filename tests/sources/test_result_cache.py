@@ -1,5 +1,6 @@
 """Data shared by several stores is computed once within a block."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def test_each_key_is_computed_once_in_a_block() -> None:
 
     with shared_results():
         for key in ("a", "b", "a"):
-            assert computed_once(key, lambda key=key: compute(key)) == key
+            assert computed_once(key, partial(compute, key)) == key
     assert calls == ["a", "b"]
 
 
@@ -56,11 +57,11 @@ def test_find_walks_the_transcripts_once(home: Path, monkeypatch: pytest.MonkeyP
     walked: list[Path] = []
     walk = view.transcript_files
 
-    def noted(root: Path, **asked: bool) -> list[Path]:
+    def recorded_walk(root: Path, **options: bool) -> list[Path]:
         walked.append(root)
-        return walk(root, **asked)
+        return walk(root, **options)
 
-    monkeypatch.setattr(view, "transcript_files", noted)
+    monkeypatch.setattr(view, "transcript_files", recorded_walk)
     inventory = memlab.find(home)
     assert [store.memories for store in inventory.stores] == [1, 1, 1]
     assert walked == [home / ".claude" / "projects"]
