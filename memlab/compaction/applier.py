@@ -458,8 +458,21 @@ def _check_against_store(change: PlannedChange) -> frozenset[Key]:
     Return the keys of the memories that the plan would change and that have expired since.
     """
     plan = change.plan
+    expired_and_missing = _check_memories(change)
+    _check_side_effects(change.writer, plan)
+    if not plan.supersedes:
+        _check_groups(plan)
+    _check_index_entries(change)
+    return expired_and_missing
+
+
+def _check_memories(change: PlannedChange) -> frozenset[Key]:
+    """Check that the memories of a plan are unchanged, and that the plan may act on them so.
+
+    Return the keys of the memories that the plan would change and that have expired since.
+    """
+    plan = change.plan
     source = change.source
-    writer = change.writer
     retired = retired_in(change.archive) if plan.returns else RetiredMemories()
     expired_keys = plan.expired_keys(change.now)
     missing_ids: list[str] = []
@@ -470,7 +483,7 @@ def _check_against_store(change: PlannedChange) -> frozenset[Key]:
         if action == plans.KEEPS:
             # A memory that stays may have been used since.
             comparable_part = source.without_usage
-        for memory, record in _with_records(writer, memories):
+        for memory, record in _with_records(change.writer, memories):
             if record is None:
                 if memory.key not in expired_keys:
                     missing_ids.append(memory.memory_id)
@@ -490,17 +503,20 @@ def _check_against_store(change: PlannedChange) -> frozenset[Key]:
                     f"plan {plan.digest[:12]} {fault}; {_nothing_was_done(plan)}"
                 )
     _check_fresh(plan, missing_ids, changed_ids)
-    _check_side_effects(writer, plan)
-    if not plan.supersedes:
-        _check_groups(plan)
+    return frozenset(expired_and_missing)
+
+
+def _check_index_entries(change: PlannedChange) -> None:
+    """Raise StalePlanError unless the index has the entries that a plan recorded."""
+    plan = change.plan
     entries: tuple[plans.PlannedIndexEntries, ...] = ()
     if plan.moves:
-        entries = entries_of(writer, require(source, "retirement"), plan.moves)
+        retirement = require(change.source, "retirement")
+        entries = entries_of(change.writer, retirement, plan.moves)
     if plan.entries != entries:
         raise errors.StalePlanError(
             f"the index does not say what plan {plan.digest[:12]} says; {_nothing_was_done(plan)}"
         )
-    return frozenset(expired_and_missing)
 
 
 def _named_memories_by_action(plan: Plan) -> dict[str, Sequence[NamedMemory]]:

@@ -31,7 +31,7 @@ class CopiedRecords:
 
     def __iter__(self) -> Iterator[tuple[Key, bytes]]:
         """Yield pairs of a key and a record, in order, that :meth:`checked` yielded before."""
-        return self._archive.records(self.entry, self.known_keys, seen=True)
+        return self._archive.records(self.entry, self.known_keys, are_checked=True)
 
     def with_keys(self, keys: Collection[Key]) -> "CopiedRecords":
         """Return the records of the copies with these keys."""

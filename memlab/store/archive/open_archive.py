@@ -291,7 +291,7 @@ class OpenArchive:
                     yield sound
 
     def records(
-        self, entry: Entry, keys: Iterable[Key] | None = None, *, seen: bool = False
+        self, entry: Entry, keys: Iterable[Key] | None = None, *, are_checked: bool = False
     ) -> Iterator[tuple[Key, bytes]]:
         """Yield the records of an entry, in the order of its copies or of `keys`.
 
@@ -301,7 +301,7 @@ class OpenArchive:
             The deletion.
         keys : iterable of key, optional
             The keys of the copies; by default those of all copies.
-        seen : bool
+        are_checked : bool
             Whether the records were checked before in the same :meth:`read_transaction`. They are
             then not checked again.
         """
@@ -312,14 +312,16 @@ class OpenArchive:
             return
         with archive_errors(self.path):
             for batch in batched(keys):
-                records = self._records_by_key(entry, batch, seen=seen)
+                records = self._records_by_key(entry, batch, are_checked=are_checked)
                 for key in batch:
                     if key in records:
                         yield key, records[key]
 
-    def _records_by_key(self, entry: Entry, keys: list[Key], *, seen: bool) -> dict[Key, bytes]:
-        """Return the records of some copies by key, and check them unless they were `seen`."""
-        if seen:
+    def _records_by_key(
+        self, entry: Entry, keys: list[Key], *, are_checked: bool
+    ) -> dict[Key, bytes]:
+        """Return the records of some copies by key, and check them unless they `are_checked`."""
+        if are_checked:
             return {
                 schema.key_in(key): self.format.record_in(*record_values)
                 for key, *record_values in self.format.records_of(entry.number, keys)
