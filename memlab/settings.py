@@ -117,8 +117,8 @@ def _sized_of(value: Any, policy: str) -> Sized:
     at = value["at"] if has_keys else None
     if policy not in NUMBERS or not isinstance(at, datetime):
         raise ValueError(
-            "sized is what memlab size --save notes of a number: at, memories and until; take it "
-            "out where the number is yours"
+            "sized is what memlab size --save records about a number: at, memories and until; "
+            "remove it if the number is your own"
         )
     if at.tzinfo is None:
         at = at.replace(tzinfo=UTC)
@@ -452,7 +452,7 @@ def _parsed(key: str, value: Any, file: Path, line: int | None) -> Any:
         setting_names = ", ".join(SETTINGS)
         raise _error(file, line, f"there is no setting {shortened(key)}; there are {setting_names}")
     if any(abs(number) >= 2**63 for number in _whole_numbers_in(value)):
-        raise _error(file, line, f"a number of {key} is too large: TOML's have 64 bits")
+        raise _error(file, line, f"a number of {key} is too large: numbers in TOML have 64 bits")
     try:
         parsed = SETTINGS[key].parse(key, value)
     except (TypeError, ValueError) as error:
@@ -513,15 +513,15 @@ def _check_owner(file: Path, status: os.stat_result, like: Path | None) -> None:
     if status.st_uid not in trusted:
         owner = _user_name(status.st_uid)
         raise _UntrustedOwnerError(
-            f"{file} belongs to {owner} and is not obeyed: settings count only from a file of the "
-            "store's owner, of you or of root"
+            f"{file} belongs to {owner} and is ignored: a settings file must belong to the "
+            "store's owner, to you or to root"
         )
     if S_ISLNK(status.st_mode):
         raise SettingsError(f"{file} is a link, which is not followed; put the file itself there")
     if status.st_mode & 0o022:
         raise SettingsError(
-            f"{file} may be written by others than its owner, so that it may say what anybody "
-            f"wants; read it, then run chmod go-w {shlex.quote(str(file))}"
+            f"{file} may be written by others than its owner, so its settings cannot be trusted; "
+            f"check it, then run chmod go-w {shlex.quote(str(file))}"
         )
 
 

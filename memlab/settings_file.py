@@ -89,7 +89,7 @@ def _rewrite(folder: Path, name: str, like: Path | None, change: Callable[[str],
         name.encode()
     except UnicodeEncodeError as error:
         raise SettingsError(
-            f"the name {name!r} is not UTF-8, so that no settings can have it; rename the store"
+            f"the name {name!r} is not UTF-8, so settings cannot name it; rename the store"
         ) from error
     existing = read_settings(folder, name, like)  # an invalid file is left unchanged
     if existing.ignored_reason:

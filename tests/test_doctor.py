@@ -251,7 +251,7 @@ ARCHIVES: dict[str, tuple[Callable[[Path], object], Status, tuple[str, ...]]] = 
     "of rows recorded as restored but missing": (
         restore_and_delete_outside,
         Status.WARN,
-        ("2 memories", "are called restored and are not in the store", "memlab restore {} "),
+        ("2 memories", "are recorded as restored and are not in the store", "memlab restore {} "),
     ),
     "whose id was reused": (
         reuse_an_id,

@@ -113,8 +113,12 @@ def test_steps_without_settings_are_off(store: Path) -> None:
         ("", SettingsError, "no settings for"),
         ('[store."absent.db"]\narchive_for = "9d"\n', StoreError, "there is no store"),
         ('policy = { name = "newest" }\n', SettingsError, "'newest' is not a policy"),
-        ('archive_for = "9d"\ndelete_retired_after = "9d"\n', SettingsError, "2: .* goes with"),
-        ('archive_for = "9d"\nharvest = "x"\n', SettingsError, "line 2: harvest goes with a log"),
+        (
+            'archive_for = "9d"\ndelete_retired_after = "9d"\n',
+            SettingsError,
+            "2: .* needs a policy",
+        ),
+        ('archive_for = "9d"\nharvest = "x"\n', SettingsError, "line 2: harvest needs a log"),
     ],
 )
 def test_missing_settings_stop_maintenance_before_any_change(

@@ -457,7 +457,9 @@ def apply(place: Path, digest: str | None, store: Path | None, all_prunable: boo
     if digest is not None and _is_plan_file(digest):
         raise click.UsageError(f"{digest} is a plan file: {command('apply', digest)}")
     if digest is not None and store is not None:
-        raise click.UsageError("--store belongs to a PLAN; a DIGEST comes after its own STORE")
+        raise click.UsageError(
+            "--store goes with a PLAN; with a DIGEST, write memlab apply STORE DIGEST"
+        )
     if digest is None:
         plan = _load_plan(place)
         receipt = plans.apply_plan(plan, store or plan.store, all_prunable=all_prunable)
@@ -477,7 +479,9 @@ def _compare(saved_plan: Path, plan: "memlab.Plan", *, do_it: bool) -> None:
     from memlab.compaction.diff import difference_of
 
     if do_it:
-        raise click.UsageError("--against only compares, and nothing was changed: leave one out")
+        raise click.UsageError(
+            "--against only compares, so leave out --apply or --against; nothing was changed"
+        )
     difference = difference_of(_load_memory_plan(saved_plan), plan)
     participle = plans.participle_of(plan)
     output.print_result(

@@ -191,7 +191,7 @@ def policy_option(
         "assignments",
         metavar="NAME=VALUE",
         multiple=True,
-        help="A setting by its name in Python; for a class of your own, and any other.",
+        help="A setting of a policy by its name in Python, also of a class of your own.",
     )
     return lambda command: policy(setting(command))
 

@@ -149,7 +149,7 @@ def find(folder: str | None) -> None:
 @click.command(short_help="Check a store and its archive for faults.")
 @click.argument("store", type=options.STORE)
 @options.backlog_option
-@options.flag_option("--strict", help="End with 1 for a warning, too.")
+@options.flag_option("--strict", help="End with exit code 1 for a warning, too.")
 @options.json_option
 def doctor(store: Path, backlog: int | None, strict: bool) -> None:
     """Check STORE, its archive and its settings for faults. Nothing is written.

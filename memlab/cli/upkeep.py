@@ -131,7 +131,7 @@ def _check_archive_options(
         )
     if (facts_too or do_it) and not (drop or upgrade):
         raise click.UsageError(
-            "--apply belongs to --drop, --drop-before or --upgrade, --facts-too to a drop"
+            "--apply goes with --drop, --drop-before or --upgrade, and --facts-too with a drop"
         )
 
 
@@ -237,7 +237,7 @@ def lost(store: Path, ids: tuple[str, ...], do_it: bool) -> None:
     from memlab.evidence.losses import losses_of
 
     if do_it and not ids:
-        raise click.UsageError("--apply belongs to --restore ID, or --restore all")
+        raise click.UsageError("--apply goes with --restore ID, or --restore all")
     output.show_progress("looking for what has gone")
     now = now_utc()
     if not ids:

@@ -110,7 +110,7 @@ def _interrupted_deletion(name: str, entry: Entry, state: EntryState) -> Archive
     archived = f"{entry.copies:,} memories archived, {not_deleted:,} of them not deleted"
     if len(state.same) < entry.copies:
         restore = command("restore", name, digest)
-        advice = f"some went or changed meanwhile: bring them back with {restore}, or {drop}"
+        advice = f"some were deleted or changed meanwhile: restore them with {restore}, or {drop}"
     elif entry.has_plan:
         finish = command("apply", name, digest)
         advice = f"finish it with {finish}, or drop the copies with {drop}"
@@ -164,7 +164,9 @@ def _faults_of_restored(
     if missing:
         advice = f"{restore} brings them back, unless something else deleted them since"
         verb = verb_for(missing, "are")
-        fault = f"{counted(missing)} {by_plan} {verb} called restored and {verb} not in the store"
+        fault = (
+            f"{counted(missing)} {by_plan} {verb} recorded as restored and {verb} not in the store"
+        )
         yield ArchiveFault(fault, advice)
 
 

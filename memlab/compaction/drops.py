@@ -124,7 +124,7 @@ class ArchiveErasure(DisplayMixin):
             cap = "a recommended cap stays above all written since"
             facts.append(("cost", f"{lost}; {history}, and {cap}"))
         else:
-            kept = "position, time, kind, label, size, hashed names: references to them count on"
+            kept = "position, time, kind, label, size, hashed names: references to them still count"
             facts.append(("facts kept", kept))
         facts += [("not by date", reason) for reason in self.passed_over]
         return TextPage(title, facts)

@@ -180,7 +180,7 @@ class IndexRestored(DisplayMixin):
         if self.is_exact:
             return f"{self.index} is again as it was before {plan}"
         edited = f"{self.index} was edited since {plan}: the edit stays"
-        return f"{edited}, and what the plan changed is taken back around it"
+        return f"{edited}, and only the changes of the plan are undone"
 
 
 def restore_index(

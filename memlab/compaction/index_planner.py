@@ -115,7 +115,7 @@ def _order_note(load: IndexLoad, source: Source, *, reorder: bool, has_reads: bo
     harvest = command("harvest", source.name, "-o", "LOG")
     reorder_command = command("index", source.name, "--log", "LOG")
     return (
-        f"left alone, for no log says what is read most; {problem}: {harvest} writes a log of "
+        f"not changed, because no log says what is read most; {problem}: {harvest} writes a log of "
         f"what agents read, and {reorder_command} puts first what is read most"
     )
 

@@ -18,8 +18,8 @@ def undo_links(undo: Undo) -> Restored:
     plan = undo.recorded.plan
     if undo.into is not None:
         raise ArchiveError(
-            f"plan {plan.digest[:12]} deleted nothing that a new file could be made of; restore "
-            "without one"
+            f"plan {plan.digest[:12]} deleted no memory that a new file could hold; restore it "
+            "without a new file"
         )
     on_step = undo.on_step
     count = 0

@@ -658,8 +658,8 @@ class Plan(DisplayMixin):
         )
         if counts_load_bearing:
             lines.append(
-                f"{self.floor.memories:,} load-bearing ones take up room under this policy and "
-                "stay; a larger number keeps more"
+                f"{self.floor.memories:,} load-bearing memories count against the number of this "
+                "policy and always stay; a larger number keeps more"
             )
         return lines
 
@@ -883,7 +883,10 @@ class Receipt(DisplayMixin):
             facts.append(("undo", self.undo))
         for digest in self.finished:
             undo = command("restore", self.store, digest[:12])
-            event = f"plan {digest[:12]} was carried out earlier and stopped before it was noted"
+            event = (
+                f"plan {digest[:12]} was applied earlier, and interrupted before the archive "
+                "recorded it"
+            )
             facts.append(("finished", f"{event}; undo: {undo}"))
         return TextPage(f"plan {self.digest[:12]} applied to {self.store}", facts)
 

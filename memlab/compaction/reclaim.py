@@ -224,8 +224,8 @@ def _on_this_disk(source: Source) -> Path:
     """Return the file or folder of a store; raise StoreError for a server."""
     if source.permissions_template is None:
         raise StoreError(
-            f"{source.name} is on a server, and memlab sees none of its files: ask the server what "
-            "room it takes, and have it give back what it does not need"
+            f"{source.name} is on a server, and memlab cannot see its files: measure and free "
+            "its space with the tools of the server"
         )
     if source.is_native_format:
         store_file(source.permissions_template)

@@ -264,7 +264,7 @@ def _records_to_replace(change: StoreChange, recovery: Recovery) -> dict[Key, by
     for key, loss in losses.items():
         if key not in current or not _is_still_lost(loss, current[key], change.source):
             raise StalePlanError(
-                "what was empty or not listed was written or deleted meanwhile; nothing was "
+                "a memory that was empty or unlisted was written or deleted meanwhile; nothing was "
                 "changed: try again"
             )
     return current

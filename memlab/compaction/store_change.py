@@ -222,8 +222,8 @@ def explain_unrecorded(done: str) -> Iterator[None]:
         yield
     except errors.ArchiveError as error:
         raise errors.ArchiveError(
-            f"{done}; only the archive could not note it ({error.__cause__ or error}): run the "
-            "same command again, it notes it"
+            f"{done}, but the archive could not record it ({error.__cause__ or error}): run the "
+            "same command again to record it"
         ) from error
 
 

@@ -165,11 +165,11 @@ class Restored(DisplayMixin):
             lines.append(f"index: {self.index_note}")
         if self.left_out:
             left_out = counted(self.left_out)
-            lines.append(f"{left_out} left in the archive, whose own time has passed since")
+            lines.append(f"{left_out} left in the archive, because they have expired since")
         for table, rows in self.rows_left_out.items():
             lines.append(
-                f"{counted(rows, 'rows')} of {table} left in the archive, since something else "
-                "referred to is not there"
+                f"{counted(rows, 'rows')} of {table} left in the archive, because a row that "
+                "they refer to is missing"
             )
         return lines
 

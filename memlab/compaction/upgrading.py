@@ -15,7 +15,8 @@ from memlab.store.archive.open_archive import OpenArchive
 from memlab.text import DisplayMixin, TextPage, counted, in_bytes
 
 _OLDER_VERSIONS: Final = (
-    "one that knows format {} alone will not read it, nor delete from this store: update every "
+    "a memlab that knows only format {} can neither read it nor delete from this store: update "
+    "every "
     "runtime that writes here first"
 )
 """Note on older versions of memlab, with the present format of the archive to insert."""

@@ -433,7 +433,7 @@ def _iter_named_tuples(
     }
     for index, row in enumerate(rows):
         if not isinstance(row, dict) or row.keys() != types.keys():
-            raise KeyError(f"an entry without just the fields {', '.join(types)}")
+            raise KeyError(f"an entry whose fields are not exactly {', '.join(types)}")
         rows[index] = None
         values = [field_of(row, key, *types_of_field) for key, types_of_field in types.items()]
         yield row_type(*values)

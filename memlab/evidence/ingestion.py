@@ -46,7 +46,7 @@ from memlab.text import (
 )
 
 _EXCLUDED_IN_WORDS: Final = (
-    "the reads that are no later need, and the changes; later harvests need it to tell them apart"
+    "the reads that do not count as later needs, and the changes of memories; later harvests use it"
 )
 """The content of the file beside a log."""
 

@@ -579,8 +579,8 @@ def _last_session_start(log: pd.DataFrame) -> Any:
 
 
 _CUT_RULE: Final = (
-    "each read is judged by the files that were there then, and by the reads before it; as many "
-    "lines fit as fit today"
+    "each read is compared with the files and the earlier reads of its time; as many lines are "
+    "taken to be loaded as today"
 )
 
 
@@ -658,11 +658,11 @@ class CutLosses(DisplayMixin):
         below = f"{self.below:,} of {named} {has_line} below the cut"
         facts = [
             ("below", below),
-            ("reads", f"{self.reads:,} of files that are there"),
+            ("reads", f"{self.reads:,} of files that still exist"),
             ("lost", f"{self.lost:,} of memories whose line was cut"),
             ("unnamed", f"{self.unnamed:,} of files that no line names"),
         ]
-        return TextPage("reads that the cut of the index loses", facts, [self.table()])
+        return TextPage("reads of memories that the cut index does not load", facts, [self.table()])
 
 
 def reads_missed_by_index_cut(source: SourceLike, log: pd.DataFrame | None = None) -> CutLosses:

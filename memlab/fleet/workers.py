@@ -302,8 +302,8 @@ def _run_alone(
             (outcome,) = outcomes
             return outcome
     message = (
-        "it ended every process that worked on it and was set aside; look at it alone, with more "
-        "memory: memlab show"
+        "every process that read it was killed, so it was skipped; read it alone, with "
+        "more memory: memlab show"
     )
     return Outcome(name=member.name, error=message, kind=SET_ASIDE)
 

@@ -440,7 +440,7 @@ def _floor_in_words(summary: StoreSummary) -> str:
 def _facts(summary: StoreSummary) -> Iterator[tuple[str, str]]:
     """Yield the facts of the page."""
     boot = summary.boot
-    prunable = "no memory is loaded, so no cap can take anything away"
+    prunable = "no memory is loaded, so no cap can delete anything"
     if boot.memories:
         prunable = f"{_shares(boot.prunable, summary)}: what a cap could delete"
     yield "prunable share", prunable

@@ -314,8 +314,8 @@ def activity_of(
         idle = np.where(np.isnan(idle) & (reads > 0), age, idle)
         levels = np.where(by_counter, base_levels(age, idle, reads), levels)
         notes.append(
-            f"{counted(int(by_counter.sum()))} by the store's own counter, taken as it counts: "
-            "some systems count several accesses of a day"
+            f"{counted(int(by_counter.sum()))} by the store's own counter, which may count "
+            "several accesses of a day"
         )
     notes += counter.notes
     ahead = int((written_at > moment).sum())

@@ -387,8 +387,8 @@ def _check_trusted(name: str) -> None:
     trusted_modules = environ.get(TRUSTED_MODULES_VARIABLE, "").replace(",", " ").split()
     if colon and module not in trusted_modules:
         raise PolicyError(
-            f"{shortened(name)} is a class of one's own, and a file beside a store may not have "
-            f"code run: put {shortened(module)} into the environment variable "
+            f"{shortened(name)} is a class of your own, and a file beside a store must not run "
+            f"code: put {shortened(module)} into the environment variable "
             f"{TRUSTED_MODULES_VARIABLE} where you trust it, or name the policy on the command "
             "line with --policy"
         )

@@ -41,7 +41,8 @@ _LEGEND: Final = {
     ),
     "retired": "nothing is deleted: a memory is not loaded until it is read again",
     "with hindsight": (
-        "it goes by {} of today, which the store does not keep as they were: no advice rests on it"
+        "it uses {} of today, because the store does not keep earlier ones: no advice is based "
+        "on it"
     ),
 }
 """Entries of the legend, by the column or word that each explains."""
@@ -451,7 +452,9 @@ class Comparison(DisplayMixin):
     def _more_references(self) -> _Step:
         """Return the command that adds references; for an empty store, the one that checks it."""
         if self.harvests:
-            return _Step(command("harvest", self.store), "reads in what agents already write")
+            return _Step(
+                command("harvest", self.store), "collects the reads that agents have recorded"
+            )
         if not self.memories:
             return _Step(command("doctor", self.store), "checks the store, which has no memories")
         explain = command("size", self.store, *self.log, "--explain")

@@ -451,14 +451,14 @@ class Advice(DisplayMixin):
         if log is not None:
             if log.suffix != ".csv":  # AccessLog writes JSON lines
                 reads = log
-            yield "  let the runtime go on writing them down, each time it reads a memory:"
+            yield "  let the runtime go on logging each read of a memory:"
         else:
             if _is_harvestable(source):
                 harvest = command("harvest", file, "-o", reads)
-                yield f"  {harvest}    reads in what agents already write"
+                yield f"  {harvest}    collects the reads that agents have recorded"
             with_log = command("size", store, *self.number_kind.size_options, "--log", reads)
             yield f"  {with_log}    with what was read"
-            yield "  or let the runtime write it, each time it reads a memory:"
+            yield "  or let the runtime log each read of a memory:"
         yield f"    log = memlab.AccessLog({str(reads)!r})"
         yield "    log.add(memory_id)"
 
@@ -477,7 +477,7 @@ class Advice(DisplayMixin):
             return lines
         if self.keep_recent is None:
             return []
-        by_its_rule = "a cap of that size in its own settings, by its own rule"
+        by_its_rule = "sets a cap of that size in the system's own settings"
         return [f"      {native.setting_for(self.keep_recent)}    {by_its_rule}"]
 
     @property

@@ -334,7 +334,8 @@ def _verdict_notes(
         case Verdict.TARGET_BEYOND_HORIZON:
             needed = clusters_needed(target, sizing.settings.confidence)
             yield (
-                f"{counted(needed, 'references')} of its own can show a target of {target:.4g}; "
+                f"{counted(needed, 'references')} of its own are needed to show a target of "
+                f"{target:.4g}; "
                 f"{sizing.references.cluster_count:,} are known"
             )
         case Verdict.OK | Verdict.FROM_OTHER_PROJECTS:

@@ -79,8 +79,8 @@ def policy_in_force(source: Source) -> EffectivePolicy:
         "policy",
         f"{line} was {origin} and has expired: it was valid until {sized.until:,} "
         f"episodes were written, and {written:,} were; "
-        f"{_size_command(source, settings)} --save finds it again, and "
-        '"auto" in its place has it found each time',
+        f"{_size_command(source, settings)} --save sizes it again, and "
+        '"auto" in its place sizes it each time',
     )
 
 
@@ -118,7 +118,7 @@ def _recommended_now(source: Source) -> EffectivePolicy:
         raise settings.error(
             "policy",
             f"{_setting_line(settings)} finds no number, for {advice.verdict.meaning}; "
-            f"{_size_command(source, settings)} shows what can be had",
+            f"{_size_command(source, settings)} shows why",
         )
     note = f"{_setting_line(settings)}: {advice.numbers}"
     return EffectivePolicy(policy_in(settings, advice.number), note)

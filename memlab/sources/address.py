@@ -158,5 +158,6 @@ def address_of(url: str, *, options: Collection[str] | None = None) -> Address:
 def _invalid_url(url: str) -> MemlabError:
     """Return the error for a URL that cannot be parsed."""
     return MemlabError(
-        f"{without_passwords(url)} cannot be taken apart; write SCHEME://USER@HOST:PORT/NAME"
+        f"{without_passwords(url)} is not a URL that memlab understands; "
+        "write SCHEME://USER@HOST:PORT/NAME"
     )

@@ -566,7 +566,8 @@ def require(
         )
     if capability == "store_making":
         raise errors.UnsafeDeletionError(
-            f"memlab makes no store of the kind of {source.name}, so nothing was written: restore "
+            f"memlab cannot create a store of the kind of {source.name}; nothing was written: "
+            "restore "
             "into the store that they came from, or export them with memlab archive STORE "
             "--export memories.jsonl"
         )

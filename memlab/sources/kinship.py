@@ -319,7 +319,7 @@ def _equal_files(sibling: Source, sizes_by_digest: Mapping[str, int]) -> set[str
 def merge_step(kinship: Kinship) -> str:
     """Return the command that shows what a merge of two folders would do."""
     merge = command("compact", kinship.merge_from, "--into", kinship.merge_into)
-    return f"{merge}    if both are one project: what would be copied"
+    return f"{merge}    shows what would be copied, if both are one project"
 
 
 def table_of(kinships: Sequence[Kinship]) -> Table:
@@ -329,7 +329,8 @@ def table_of(kinships: Sequence[Kinship]) -> Table:
         for kinship in kinships
     ]
     table = Table(
-        "may be one project; two clones can be meant, and nothing merges by itself",
+        "may be one project; there may be two clones on purpose, and memlab merges nothing by "
+        "itself",
         ("evidence", "folder", "into"),
         rows,
         whole=True,  # a cell is never cut short

@@ -310,8 +310,8 @@ def _undecided_error(text: str, candidates: Sequence[str]) -> UndecidedKindError
     systems = [_known_system(scheme).name for scheme in candidates]
     commands = " or ".join(command("show", name) for name in names)
     return UndecidedKindError(
-        f"{text} may be {' or '.join(systems)}, and as well a project's own documents: nothing in "
-        f"it decides that; say which it is by its scheme, {commands}",
+        f"{text} may be {' or '.join(systems)}, or a project's own documents, and nothing in it "
+        f"tells which; name its kind by the scheme, {commands}",
         folder=text,
         names=names,
     )
@@ -327,8 +327,8 @@ def _contradiction_error(
     return UndecidedKindError(
         f"{text} is known as {recorded_systems}, by its archive, its settings or a plan, and now "
         f"looks like {recognised.system}: it {recognised.evidence}; nothing was done: say which "
-        f"it is by its scheme, {commands}. What was taken out comes back as before, with memlab "
-        "restore",
+        f"it is by its scheme, {commands}. memlab restore still restores "
+        "what was deleted",
         folder=text,
         names=names,
     )
@@ -640,7 +640,10 @@ def _with_settings(source: Source) -> Source:
     """Apply its settings to a source and return it."""
     settings = settings_of(source)
     if settings.archive_folder is not None and source.is_server:
-        message = "archive_folder is of files and folders; name the archive of a server in its URL"
+        message = (
+            "archive_folder applies to files and folders only; name the archive of a "
+            "server in its URL"
+        )
         raise settings.error("archive_folder", f"{message}: ?archive=PATH")
     source.protected = settings.protected_tags
     source.adjust(settings)

@@ -283,8 +283,8 @@ class Catalogue:
             if column_count > 1 or on_delete == _SET_DEFAULT:
                 manner = "by several columns" if column_count > 1 else "with ON DELETE SET DEFAULT"
                 raise UnsafeDeletionError(
-                    f"the table {table} refers to {to_table} {manner}, which could not be put "
-                    f"back; take that foreign key off {table}"
+                    f"the table {table} refers to {to_table} {manner}, which a restore could not "
+                    f"undo; remove that foreign key from {table}"
                 )
             references.append(Reference(table, column, to_table, to_column, on_delete))
         return references

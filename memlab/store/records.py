@@ -212,14 +212,14 @@ def check_canonical(record: bytes, fields: dict[str, Any]) -> None:
     if place is not None:
         canonical = with_place(canonical, place)
     if record != canonical:
-        raise ValueError("its record is not written as records are")
+        raise ValueError("its record does not have the form of one")
 
 
 def check_row(key: int | str, record: bytes, fields: dict[str, Any]) -> None:
     """Check that a record from an untrusted file can be that of a deleted row."""
     check_any_row(key, record, fields)
     if _is_load_bearing(fields["kind"], fields["tags_json"]):
-        raise ValueError("it is load-bearing, and nothing deletes such a row")
+        raise ValueError("it is load-bearing, and such a row is never deleted")
 
 
 def check_any_row(key: int | str, record: bytes, fields: dict[str, Any]) -> None:
@@ -236,7 +236,7 @@ def check_any_row(key: int | str, record: bytes, fields: dict[str, Any]) -> None
             raise ValueError(f"{abbreviated(name)} is not a column of memory_items")
     texts = fields.keys() - non_texts.keys()
     if not texts >= {"kind", "tags_json"}:
-        raise ValueError("it is of no kind, or has no tags")
+        raise ValueError("it lacks a kind or tags")
 
 
 def encoded(row: dict[str, Any]) -> bytes:

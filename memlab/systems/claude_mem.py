@@ -156,8 +156,9 @@ class ClaudeMem(TableSource):
     def read_only_reason(self) -> str:
         """The reason, with the setting to use instead."""
         return (
-            f"memlab deletes nothing from {self.name}: SQL would go past claude-mem's replication "
-            f"and its vectors; nothing was changed: load fewer by {SETTING}=n in "
+            f"memlab deletes nothing from {self.name}: deleting with SQL would bypass "
+            "claude-mem's replication and its vectors; nothing was changed: load fewer by "
+            f"{SETTING}=n in "
             f"{self.path.parent / _FILE}, or delete one by one with DELETE /api/observation/ID of "
             "claude-mem's own worker"
         )

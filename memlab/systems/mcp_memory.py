@@ -278,7 +278,7 @@ class MemoryReader(TableReader):
                 shapes.optional(shapes.text)(store)
             except ValueError as error:
                 raise StoreError(
-                    f"the vector of memory {key} is kept otherwise than by sqlite-vec ({error}); "
+                    f"the vector of memory {key} is not stored by sqlite-vec ({error}); "
                     "nothing was changed: restore a backup, or let the service make it anew"
                 ) from error
             length = len(data) // size
@@ -310,7 +310,9 @@ class MemoryWriter(MemoryReader, Writer):
         # The vectors of the service are of the type float.
         select_other_type = "SELECT 1 FROM sqlite_schema WHERE name = ? AND sql NOT LIKE '%float[%'"
         if self.connection.execute(select_other_type, (VECTORS,)).fetchone():
-            raise _unsafe(f"{VECTORS} in {name} keeps other vectors than memlab could put back")
+            raise _unsafe(
+                f"{VECTORS} in {name} has vectors of a kind that memlab could not restore"
+            )
         triggers = self.connection.execute(
             "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND tbl_name IN (?, ?)",
             (TABLE, GRAPH),
@@ -318,7 +320,7 @@ class MemoryWriter(MemoryReader, Writer):
         service_triggers = {f"memories_fts_{event}" for event in ("ai", "au", "ad")}
         foreign_triggers = sorted({name for (name,) in triggers} - service_triggers)
         if foreign_triggers:
-            reason = f"a deletion in {name} would set off {', '.join(foreign_triggers)}"
+            reason = f"a deletion in {name} would fire {', '.join(foreign_triggers)}"
             raise _unsafe(reason, f"DROP TRIGGER {foreign_triggers[0]} while memlab works")
 
     def _delete(self, expected: Mapping[Key, str]) -> None:
@@ -384,13 +386,15 @@ def driver() -> Any:
     """Return an SQLite module that can load extensions: the standard one or pysqlite3."""
     install = install_command("mcp-memory")
     if find_spec("sqlite_vec") is None:
-        raise _unsafe("deleting here takes a vector along, which only sqlite-vec can", install)
+        raise _unsafe(
+            "a deletion here also deletes a vector, for which it needs sqlite-vec", install
+        )
     if hasattr(sqlite3.Connection, "enable_load_extension"):
         return sqlite3
     if find_spec("pysqlite3") is not None:
         return import_module("pysqlite3")
     raise _unsafe(
-        "the sqlite3 of this Python cannot load extensions, and deleting here takes sqlite-vec",
+        "the sqlite3 of this Python cannot load extensions, and a deletion here needs sqlite-vec",
         f"{install}, or run memlab with the Python that the service runs with",
     )
 

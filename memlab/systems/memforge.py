@@ -163,7 +163,7 @@ class Memforge(ServerSource):
     def check_record(self, key: readers.Key, record: bytes, parsed: dict[str, Any]) -> None:
         """Raise ValueError if a record cannot be a memory of this store and its agent."""
         if base.canonical(parsed) != record:
-            raise ValueError("its record is not written as records are")
+            raise ValueError("its record does not have the form of one")
         _MEMORY(parsed)
         row = self.row_in(parsed)
         check_integer(row["position"])
@@ -343,8 +343,8 @@ class MemforgeWriter(MemoryReader, readers.Writer):
         triggers = postgres.triggers_on(self.connection, events_by_table)
         if triggers:
             raise UnsafeDeletionError(
-                f"a deletion in {name} would set off {', '.join(triggers)}; take ALTER TABLE ... "
-                "DISABLE TRIGGER while memlab works, or MemForge's own cap"
+                f"a deletion in {name} would fire {', '.join(triggers)}; run ALTER TABLE ... "
+                "DISABLE TRIGGER while memlab works, or use MemForge's own cap"
             )
 
     def conflicts(self, records: readers.Records) -> list[str]:

@@ -261,8 +261,8 @@ class EpisodeWriter(FolderWriter):
         parsed = EpisodeIndex.read(index)
         if parsed.entries and parsed.to_bytes() != index:
             raise StoreError(
-                f"{self._change.folder.path / INDEX} is not laid out as odek writes it, so that "
-                "nothing that is deleted could be put back byte for byte: let odek write one more "
+                f"{self._change.folder.path / INDEX} is not laid out as odek writes it, so a "
+                "deletion could not be undone byte for byte: let odek write one more "
                 "episode first"
             )
         super()._delete(expected)

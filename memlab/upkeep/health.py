@@ -189,7 +189,7 @@ def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]
     """Yield the checks of a store. A file in memlab's own format is checked as a database too."""
     file = path_named(source.name) if source.is_native_format else None
     if file is not None and not file.exists():
-        advice = "check the path; an agent that has remembered nothing has no store"
+        advice = "check the path; there is no store before an agent writes its first memory"
         yield Check("memory_integrity", Status.WARN, f"there is no store at {name} yet", advice)
         return
     try:
@@ -683,7 +683,7 @@ def _documents_checks(
             f"{entry.archived_at:%Y-%m-%d}: {some_of(names)}"
         )
         undo = command("restore", folder, entry.digest[:12])
-        advice = f"{undo} brings back all that went then"
+        advice = f"{undo} restores all that was deleted then"
         yield Check("documents", Status.WARN, summary, advice, {"documents": len(names)})
 
 

@@ -268,10 +268,10 @@ class _Run:
                 "good; nothing was done: keep it longer, or allow it with --yes (yes=True)",
             )
         if settings.delete_retired_after is not None and not (settings.retire and settings.policy):
-            message = "delete_retired_after goes with a policy and retire = true; add them"
+            message = "delete_retired_after needs a policy and retire = true; add them"
             raise settings.error("delete_retired_after", message)
         if settings.harvest is not None and not settings.log:
-            message = 'harvest goes with a log, such as log = "reads.jsonl"; add one'
+            message = 'harvest needs a log, such as log = "reads.jsonl"; add one'
             raise settings.error("harvest", message)
         policy_in(settings, number=0)  # raises an error for an invalid policy
 
@@ -335,8 +335,8 @@ class _Run:
         last_written_at = datetime.fromtimestamp(last_written, now.tzinfo)
         return (
             f"the clock says {now:%Y-%m-%d} and nothing was written since "
-            f"{last_written_at:%Y-%m-%d}; nothing was changed: set the clock, or take a store that "
-            "is used no more out of the schedule"
+            f"{last_written_at:%Y-%m-%d}; nothing was changed: set the clock, or remove a store "
+            "that is no longer used from the schedule"
         )
 
     def _compact(self) -> tuple[StepOutcome, str]:
@@ -455,8 +455,8 @@ class _Run:
         is_intended = plan_made.policy_keeps_none or self._all_prunable
         if plan_made.removes_all_prunable and not is_intended:
             raise PlanError(
-                "it would leave no prunable memory loaded, so nothing was done: where that is "
-                f"meant, {command('maintain', name, '--apply', '--all')}"
+                "it would leave no prunable memory loaded, so nothing was done; to allow it: "
+                f"{command('maintain', name, '--apply', '--all')}"
             )
 
     def _delete_retired(self) -> tuple[StepOutcome, str]:
@@ -525,7 +525,7 @@ class _Run:
         if share is None:
             return StepOutcome.OFF, "vacuum_free is not set: the file is not rewritten"
         if not self._source.is_native_format:
-            return StepOutcome.NOTHING, "there is no file of memlab's to rewrite"
+            return StepOutcome.NOTHING, "there is no file that memlab may rewrite"
         sizes = space(self._source.name)
         free = f"{in_bytes(sizes.free)} of {in_bytes(sizes.file)} are free"
         if not sizes.free or sizes.free < share * sizes.file:

@@ -85,7 +85,12 @@ class Findings(Recommendation):
         source = self.evidence.source
         cap = self.other_cap
         if source is not None and source.read_only_reason:
-            return [f"next: {command('size', name)}    where the cap belongs in its own settings"]
+            return [
+                (
+                    f"next: {command('size', name)}    says where to set the cap in the system's "
+                    "own settings"
+                )
+            ]
         if cap is None or cap >= self.advice.prunable:
             return super().next_steps()
         dry_run = command("compact", name, "--keep-recent", cap)

@@ -146,7 +146,9 @@ class Overview(DisplayMixin):
             steps.append(f"      {command('compact', self.store)}    {effect}")
         if self.summary.boot.is_mostly_floor:
             floor = command("floor", self.store)
-            steps.append(f"      {floor}    what no cap brings down, and what could")
+            steps.append(
+                f"      {floor}    lists what no cap reduces, and what could be superseded"
+            )
         if self.kinships:
             steps.append(f"      {merge_step(self.kinships[0])}")
         return steps

@@ -72,12 +72,14 @@ _MIN_TITLE_WIDTH: Final = 10
 _MAX_TEXT_LENGTH: Final = 80
 """Maximum length of an id or another text in a table, in characters; titles have their own."""
 _MISSING_EVIDENCE: Final = {
-    NOT_KEPT: "which memories are not kept is for a policy to say: give one, such as keep_recent",
-    UNREAD: "which memories are unread is for an access log to say: give one; memlab harvest "
-    "fills it from what agents write",
+    NOT_KEPT: "only a policy can tell which memories are not kept: give one, such as keep_recent",
+    UNREAD: (
+        "only an access log can tell which memories are unread: give one; memlab harvest "
+        "writes one from what agents record"
+    ),
 }
 """Error messages for selections that need a policy or a log."""
-_NO_LOG: Final = "not known: no access log; memlab harvest fills one from what agents write"
+_NO_LOG: Final = "not known: no access log; memlab harvest writes one from what agents record"
 
 
 class Rows(pd.DataFrame):

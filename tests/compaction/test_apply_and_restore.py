@@ -375,7 +375,7 @@ class TestRestoreIntoNewFile:
         store.unlink()
         assert restore(receipt, ids=["e1"], into=tmp_path / "one.db").memories == 1
         drop_archived(store, digest=receipt.digest)
-        with pytest.raises(ArchiveError, match="its words are erased"):
+        with pytest.raises(ArchiveError, match="its texts are erased"):
             restore(receipt, into=tmp_path / "back.db")
 
     @pytest.mark.parametrize("ending", ["-wal", "-shm", "-journal"])

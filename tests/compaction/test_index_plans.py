@@ -427,7 +427,7 @@ def long_folder(tmp_path: Path) -> Path:
 
 def test_plan_without_a_log_explains_the_unchanged_order(long_folder: Path) -> None:
     printed = " ".join(output_of("index", long_folder).split())
-    assert "order left alone, for no log says what is read most" in printed
+    assert "order not changed, because no log says what is read most" in printed
     assert "a start does not load the lines of 10 memories" in printed
     assert f"memlab harvest {long_folder} -o LOG" in printed
     assert f"memlab index {long_folder} --log LOG puts first what is read most" in printed

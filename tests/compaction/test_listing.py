@@ -117,14 +117,14 @@ def test_rows_uses_the_policy_and_log_of_the_settings(store: Path) -> None:
     store.with_name(FILE).write_text(policy.replace("3 }", f"3, {sized} }}"))
     looked = memlab.rows(store, now=NOW)
     assert "keep" not in looked
-    assert "finds it again" in dict(looked.attrs[FACTS])["memlab.toml"]
+    assert "sizes it again" in dict(looked.attrs[FACTS])["memlab.toml"]
 
 
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"where": "not-kept"}, "for a policy to say"),
-        ({"where": "unread"}, "for an access log to say"),
+        ({"where": "not-kept"}, "only a policy can tell"),
+        ({"where": "unread"}, "only an access log can tell"),
         ({"where": "all"}, "where must be one of load-bearing, prunable, "),
         ({"by": "size"}, "by must be one of tokens, reads, references, need, age, not 'size'"),
     ],

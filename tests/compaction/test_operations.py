@@ -196,7 +196,7 @@ def test_missing_archive_note_is_added_by_repeating(
     before = rows_of(store)
     with monkeypatch.context() as patch:
         patch.setattr(OpenArchive, method, full)
-        message = rf"{done} .*; only the archive could not note it \(the disk is full\)"
+        message = rf"{done} .*, but the archive could not record it \(the disk is full\)"
         with pytest.raises(ArchiveError, match=message):
             operation.run(store, argument, no_progress)
     assert rows_of(store) != before

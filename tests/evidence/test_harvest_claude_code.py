@@ -236,7 +236,9 @@ def test_harvest_names_the_file_beside_the_log(desk: Desk) -> None:
     WRITE(session, "m1.md")
     harvested = desk.save(session)
     assert harvested.apart == desk.world.home / "reads.log.apart"
-    assert f"apart     {harvested.apart}: the reads that are no later need" in str(harvested)
+    assert f"apart     {harvested.apart}: the reads that do not count as later needs" in str(
+        harvested
+    )
 
 
 def test_foreign_files_do_not_affect_other_transcripts(desk: Desk) -> None:

@@ -129,7 +129,12 @@ def dangling() -> World:
     [
         (far_end, {"confidence": 0.6}, Verdict.HORIZON_TOO_SHORT, "25% of references reach beyond"),
         (far_end, {"confidence": 0.6, "target": 0.7}, Verdict.OK, "cap           keep_recent = "),
-        (near, {"target": 0.998}, Verdict.TARGET_BEYOND_HORIZON, "1,151 references of its own can"),
+        (
+            near,
+            {"target": 0.998},
+            Verdict.TARGET_BEYOND_HORIZON,
+            "1,151 references of its own are needed",
+        ),
         (
             partial(near, rows=4_000, references=3_900),
             {"confidence": 0.6, "target": 0.9995},

@@ -419,7 +419,7 @@ def test_file_written_during_deletion_stays(tmp_path: Path) -> None:
             write_memory(lab.path, "new.md", memory("new", "project"), at(99))
 
     plan = memlab.plan(lab.path, memlab.KeepRecent(4))
-    with pytest.raises(CompactionError, match="try again when nobody writes"):
+    with pytest.raises(CompactionError, match="try again when no program writes"):
         memlab.apply(plan, on_step=rewrite_and_move)
     (tmp_path / "away.md").rename(rewritten)
     assert len(lab.files()) == 12

@@ -259,11 +259,11 @@ def assert_deletion_is_rejected(file: Path, message: str) -> None:
                 "UPDATE sqlite_schema SET sql = replace(sql, 'FLOAT', 'INT8') "
                 "WHERE name = 'memory_embeddings'"
             ),
-            "keeps other vectors",
+            "has vectors of a kind",
         ),
         (
             "CREATE TRIGGER own AFTER UPDATE ON memories BEGIN SELECT 1; END",
-            "would set off own",
+            "would fire own",
         ),
     ],
     ids=["synchronised", "another schema", "other vectors", "trigger"],

@@ -144,7 +144,7 @@ def test_undo_names_rows_left_in_the_archive(empty: MemforgeLab) -> None:
     empty.connection.execute("DELETE FROM entities")
     first, second = output_of("restore", empty.name, receipt.digest).splitlines()
     assert first == f"1 memory restored into {open_source(empty.name).name}"
-    assert second.startswith("1 row of warm_tier_entities left in the archive, since")
+    assert second.startswith("1 row of warm_tier_entities left in the archive, because")
     assert empty.rows("warm_tier_entities") == []
     assert len(empty.rows("retrieval_log")) == 1
     second_receipt = memlab.restore(receipt)

@@ -94,7 +94,7 @@ def test_clones_of_one_remote_are_suggested(home: Path) -> None:
     assert pair.merge_from == str(second)
     assert pair.remote == "example.org/team/app"
     output = output_of("find", home)
-    assert "two clones can be meant" in output
+    assert "two clones on purpose" in output
     assert "secret" not in output + output_of("find", "--json", home)
     assert f"memlab compact {second} --into {first}" in output
 

@@ -103,4 +103,4 @@ def test_compact_explains_that_prose_is_not_shortened(folder: Path) -> None:
     write_index(folder, PROSE)
     output = output_of("compact", folder, "--keep-recent", "3")
     assert "a start loads the text of the index itself" in output
-    assert "no memory is loaded, so no cap can take anything away" in output_of("show", folder)
+    assert "no memory is loaded, so no cap can delete anything" in output_of("show", folder)

@@ -161,7 +161,7 @@ def test_settings_of_other_users_are_ignored(planted: Path, user: int) -> None:
     def done(what: str) -> str:
         return output_as_user(user, GROUP, store=planted, what=what)
 
-    named = f"{planted.parent / FILE} belongs to user {STRANGER} and is not obeyed"
+    named = f"{planted.parent / FILE} belongs to user {STRANGER} and is ignored"
     for what in (
         "memlab.maintain(store, apply=True)",
         "print(memlab.fleet.maintain([store], apply=True)['error'][0])",

@@ -269,7 +269,7 @@ def _read(folder: Path, head: str, kind: type[Index], *, is_shallow: bool) -> Gi
     """Return the history of a folder that leads to a commit."""
     faults = []
     if is_shallow:
-        faults.append("its clone is shallow: git fetch --unshallow brings what was before")
+        faults.append("its clone is shallow: git fetch --unshallow fetches the earlier history")
     entries = _entries(folder, head, faults)
     index = entries.pop(kind.index_name, FileLifetime("")).blob
     empty_blobs = frozenset({"", blob_hash(b"", head), blob_hash(b"\n", head)})
@@ -283,7 +283,7 @@ def _read(folder: Path, head: str, kind: type[Index], *, is_shallow: bool) -> Gi
     if not walk.is_complete:
         faults.append("contents are missing, so some renames may be taken for deletions")
     if unreadable_count:
-        faults.append(f"the words of {unreadable_count:,} that are gone cannot be read")
+        faults.append(f"the texts of {unreadable_count:,} that are gone cannot be read")
     note = ""
     if faults:
         note = f"git does not have all of its history: {'; '.join(faults)}"

@@ -616,8 +616,8 @@ def _check_content(folder: Folder, content: Any) -> None:
 def _damaged(folder: Folder, reason: str) -> StoreError:
     """Return the error for a pending change that this version cannot roll back."""
     return StoreError(
-        f"{folder.path / PENDING} is no change that this memlab can take back ({reason}); look "
-        "into it, move the files in its folder out back by hand, then remove it"
+        f"{folder.path / PENDING} is a pending change that this memlab cannot undo ({reason}); "
+        "move the files that it holds back into the folder by hand, then remove it"
     )
 
 

@@ -171,8 +171,8 @@ class FolderSource(base.FileSource, Index):
         """Raise StoreError if the folder is missing and its archive exists."""
         if self.is_missing() and self.archive_path.is_file():
             raise StoreError(
-                f"there is no folder {self.path} any more, and beside it lies its archive: "
-                f"{command('lost', self.name)} says what that can bring back"
+                f"there is no folder {self.path} any more, but its archive is still beside it: "
+                f"{command('lost', self.name)} lists what can be restored"
             )
 
     @staticmethod
@@ -432,7 +432,8 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
         if wrong:
             raise CompactionError(
                 f"{wrong[0]} and {len(wrong) - 1:,} more would have gone or stayed by mistake in "
-                f"{self._change.folder.path}; all was taken back: try again when nobody writes"
+                f"{self._change.folder.path}; all was rolled back: try again when no program "
+                "writes there"
             )
 
     def _count(self) -> int:

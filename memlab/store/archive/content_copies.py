@@ -271,7 +271,7 @@ def copied_record(archive: OpenArchive, copy: KeptCopy) -> tuple[Key, bytes] | N
             key = schema.key_in(packed_copy.key)
             record = _checked_record(archive, packed_copy)
             if archive.location.id_of(record) != copy.memory_id:
-                raise ValueError("it is one of another memory")
+                raise ValueError("it is a copy of another memory")
             return key, record
     return None
 

@@ -216,8 +216,8 @@ class OpenArchive:
             if digest and dropped.digest.startswith(digest):
                 raise ArchiveError(
                     f"plan {name} was dropped from {self.path} on "
-                    f"{dropped.dropped_at:%Y-%m-%d %H:%M} UTC: its words are erased, and "
-                    "nothing restores them"
+                    f"{dropped.dropped_at:%Y-%m-%d %H:%M} UTC: its texts are erased and cannot "
+                    "be restored"
                 )
         raise ArchiveError(
             f"no plan {name} in {self.path}; memlab archive {self.location.store} lists them"
@@ -235,8 +235,8 @@ class OpenArchive:
         ((blob,),) = self.rows("SELECT plan_json_zlib FROM applies WHERE apply = ?", entry.number)
         if blob is None:
             raise ArchiveError(
-                f"{entry.digest[:12]} in {self.path} was no plan: a runtime compacted by itself; "
-                "its memories can be restored all the same"
+                f"{entry.digest[:12]} in {self.path} is a deletion by an agent's runtime, which "
+                "has no plan; its memories can be restored"
             )
         try:
             return packing.unpacked(blob)

@@ -146,6 +146,6 @@ def note_deleted(archive: Archive | None, digest: str | None, *, at: datetime) -
             opened.mark_applied(digest, at)
     except errors.ArchiveError as error:
         raise errors.ArchiveError(
-            f"the rows were deleted from {location.store} and are archived; only the archive could "
-            f"not note it ({error.__cause__ or error}): the next deletion notes it"
+            f"the rows were deleted from {location.store} and are archived, but the archive "
+            f"could not record it ({error.__cause__ or error}): the next deletion records it"
         ) from error

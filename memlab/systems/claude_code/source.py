@@ -1175,7 +1175,7 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
         if wrong:
             raise CompactionError(
                 f"the lines of {wrong[0]} and {len(wrong) - 1:,} more could not be moved between "
-                f"{INDEX} and {RETIRED} in {self._change.folder.path}; all was taken back"
+                f"{INDEX} and {RETIRED} in {self._change.folder.path}; all was rolled back"
             )
 
 
