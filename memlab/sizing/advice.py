@@ -324,7 +324,7 @@ class Advice(DisplayMixin):
                 _days_in_words(point.days),
             )
             rows.append(row)
-        return [Table("Both ends of the trade", header, rows)]
+        return [Table("Two numbers to choose from", header, rows)]
 
     def table(self, rows: pd.DataFrame) -> Table:
         """Return rows of the curve as a printed table, with the recommended numbers marked."""
@@ -580,7 +580,7 @@ class BudgetAdvice(Advice):
     @property
     def rule(self) -> str:
         """How the numbers are defined, in words."""
-        return f"{super().rule}; a memory counts as the mean, {counted(self.mean, 'tokens')}"
+        return f"{super().rule}; each memory counts as the mean of {counted(self.mean, 'tokens')}"
 
     def _in_settings(self, source: Source | None) -> list[str]:  # noqa: ARG002
         return []  # no system has a setting for a budget in tokens

@@ -301,7 +301,7 @@ def _limit_notes(sizing: Sizing) -> Iterator[str]:
         smallest, largest = sizing.settings.law.seen
         yield (
             f"other projects were seen at {smallest:,} to {counted(largest, 'memories')}, not at "
-            f"{sizing.posterior.memories:,}: limits are wider for it"
+            f"{sizing.posterior.memories:,}: so the limits are wider"
         )
 
 
@@ -327,9 +327,9 @@ def _verdict_notes(
             yield f"a larger budget, a lower target, or {fits}"
         case Verdict.HORIZON_TOO_SHORT:
             yield (
-                f"{sizing.references.far_share:.0%} of references reach beyond half of what there "
-                f"was, more than the {1 - target:.0%} that the target leaves; size again as the "
-                "store grows, or aim lower"
+                f"{sizing.references.far_share:.0%} of references reach beyond half of the "
+                f"memories of their time, more than the {1 - target:.0%} that the target may miss; "
+                "size again as the store grows, or lower the target"
             )
         case Verdict.TARGET_BEYOND_HORIZON:
             needed = clusters_needed(target, sizing.settings.confidence)

@@ -365,8 +365,8 @@ class Writer(Reader):
         deleted = before - self._count()
         if deleted != len(expected):
             raise errors.CompactionError(
-                f"{len(expected):,} memories were to go and {deleted:,} would have gone; "
-                f"all was rolled back: look for {self.likely_cause}"
+                f"{len(expected):,} memories were to be deleted, and {deleted:,} would have "
+                f"been; all was rolled back: look for {self.likely_cause}"
             )
 
     def _check_inserted(self, records: Records, expected_count: int) -> None:

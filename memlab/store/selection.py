@@ -294,7 +294,7 @@ def delete_rows(connection: sqlite3.Connection, condition: str, load_bearing: in
     elif load_bearing_left != load_bearing:
         fault = f"left {load_bearing_left} of {load_bearing} load-bearing rows"
     elif digest_before != fingerprint_under_triggers(connection, "TRUE"):
-        fault = "changed or kept others than were chosen"
+        fault = "changed other rows, or kept some of them"
     if fault:
         raise CompactionError(
             f"deleting {deleted} rows would have {fault}; all was rolled back: look for "

@@ -249,7 +249,7 @@ def test_store_of_one_memory_gets_a_number_without_effect(recommend) -> None:
     assert advice.number >= advice.likely >= 1
     assert advice.command("memory.db") is None
     assert "the likely number" not in "".join(advice.next_steps())
-    assert recommend is recommend_budget or "limits are wider for it" in str(advice)
+    assert recommend is recommend_budget or "so the limits are wider" in str(advice)
 
 
 @pytest.mark.parametrize("recommend", [recommend_cap, recommend_budget])

@@ -709,8 +709,8 @@ def moment_now(folder: Folder, index: Index) -> FolderMoment:
     name = index.index_name
     if name in listing.others:
         raise StoreError(
-            f"{folder.path / name} is not an ordinary file of a size that an index has, and "
-            "memlab follows no link: put the file itself there"
+            f"{folder.path / name} is a link, or no ordinary file of the size of an "
+            "index; put the file itself there"
         )
     locations = {name: FileLocation(name, stamp) for name, stamp in listing.files.items()}
     moment = FolderMoment(folder, listing, None, locations)

@@ -91,9 +91,9 @@ def type_of(stem: str, text: str, head: FrontMatter, kinds: Mapping[str, str]) -
             return MemoryType(name, _unclear(value))
     instructions = [value for value in types if value in instruction_types]
     if instructions and not plain_types.isdisjoint(types):
-        return MemoryType(name, f"it says {instructions[0]} and another type")
+        return MemoryType(name, f"its type is {instructions[0]}, and it states another one, too")
     if instructions and name not in instruction_types:
-        return MemoryType(name, f"it says {instructions[0]} where Claude Code would not look")
+        return MemoryType(name, f"its type, {instructions[0]}, is not where Claude Code reads it")
     return MemoryType(name)
 
 
