@@ -431,9 +431,9 @@ class FolderWriter(base.WholeReader, readers.IndexWriter):
         wrong = sorted(wrongly_deleted | not_deleted)
         if wrong:
             raise CompactionError(
-                f"{wrong[0]} and {len(wrong) - 1:,} more would have been deleted or kept by mistake "
-                f"in {self._change.folder.path}; all was rolled back: try again when no program "
-                "writes there"
+                f"{wrong[0]} and {len(wrong) - 1:,} more would have been deleted or kept by "
+                f"mistake in {self._change.folder.path}; all was rolled back: try again when no "
+                "program writes there"
             )
 
     def _count(self) -> int:
