@@ -220,3 +220,9 @@ def text_of(value: object) -> str:
     if isinstance(bound, bytes):
         return bound.decode(errors="replace")
     return "" if bound is None else str(bound)
+
+
+def text_or_none(value: object) -> str | None:
+    """Return a value of an exact row as text; None for NULL and for an empty text."""
+    text = text_of(value)
+    return text or None

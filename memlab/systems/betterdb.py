@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from itertools import chain
 from tempfile import TemporaryFile
 from typing import IO, Any, ClassVar, Final, NamedTuple
 from urllib.parse import quote
@@ -50,8 +49,9 @@ _HEX_NAME: Final = "$x"
 _KEYS_PER_SCAN: Final = 1000
 _ROWS_PER_BATCH: Final = 2000
 _FIRST_TIME: Final = -62_135_596_800_000
+"""The first millisecond of the year 1, counted from 1970."""
 _LAST_TIME: Final = 253_402_300_799_999
-"""The first millisecond of the year 1 and the last one of 9999, counted from 1970."""
+"""The last millisecond of the year 9999, counted from 1970."""
 _ATTEMPTS: Final = 20
 """Number of attempts of a batch while other clients write to its memories."""
 
@@ -159,8 +159,8 @@ class HashReader(readers.Reader):
         self.store = source.store
         self.prefix = source.prefix
         self._changes = changes
-        # The hash of the lasting fields of each memory whose row was returned.
-        self._lasting_hashes: dict[bytes, int | None] | None = None
+        # The checksum of the lasting fields of each memory whose row was returned.
+        self._lasting_checksums: dict[bytes, int | None] | None = None
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[readers.Rows]:
         """Yield all memories in batches, ordered by creation time."""
@@ -226,10 +226,10 @@ class HashReader(readers.Reader):
 
     def _check_unchanged(self, keys: Iterable[bytes], hashes: Mapping[bytes, Hash]) -> None:
         """Raise ChangedWhileReadError if a memory has changed since its row was returned."""
-        if self._lasting_hashes is None:
+        if self._lasting_checksums is None:
             return
         for key in keys:
-            if _lasting_hash(hashes.get(key)) != self._lasting_hashes.get(key):
+            if _lasting_checksum(hashes.get(key)) != self._lasting_checksums.get(key):
                 raise self._changed_error()
 
     def _changed_error(self) -> errors.ChangedWhileReadError:
@@ -248,23 +248,26 @@ class HashReader(readers.Reader):
         for their usage fields.
         """
         for _ in range(_ATTEMPTS):
-            before = {key: _lasting_hash(hashes.pop(key, None)) for key in changes.changed_keys()}
+            before = {
+                key: _lasting_checksum(hashes.pop(key, None)) for key in changes.changed_keys()
+            }
             hashes.update(self.hashes(before, names))
-            if all(_lasting_hash(hashes.get(key)) == lasting for key, lasting in before.items()):
+            after = {key: _lasting_checksum(hashes.get(key)) for key in before}
+            if after == before:
                 break
         else:
             raise self._changed_error()
-        lasting_hashes = {key: _lasting_hash(stored) for key, stored in hashes.items()}
-        was_read_before = self._lasting_hashes is not None
-        if was_read_before and self._lasting_hashes != lasting_hashes:
+        lasting_checksums = {key: _lasting_checksum(stored) for key, stored in hashes.items()}
+        was_read_before = self._lasting_checksums is not None
+        if was_read_before and self._lasting_checksums != lasting_checksums:
             raise self._changed_error()
-        self._lasting_hashes = lasting_hashes
+        self._lasting_checksums = lasting_checksums
 
     def _check_store_exists(self) -> None:
         """Raise StoreError if the server does not know the store."""
         keys_of_store = (f"{self.store}:__mem_stats", f"{self.store}:__mem_config")
-        known = self.connection.ask("HKEYS", "__betterdb:caches")
-        names = sorted(key.decode(errors="replace").removesuffix(":mem") for key in known)
+        registered_keys = self.connection.ask("HKEYS", "__betterdb:caches")
+        names = sorted(key.decode(errors="replace").removesuffix(":mem") for key in registered_keys)
         if self.store in names or self.connection.ask("EXISTS", *keys_of_store):
             return
         others = f"; there are {', '.join(names)}" if names else ""
@@ -282,8 +285,8 @@ class BetterdbWriter(HashReader, readers.Writer):
     def __init__(self, connection: ServerConnection, source: Betterdb) -> None:
         super().__init__(connection, source)
         self._expiry_times: dict[bytes, int] = {}
-        # The fingerprint of each memory that was restored.
         self._written: dict[bytes, str] = {}
+        """The fingerprint of each memory that was restored."""
 
     def insert(
         self, records: readers.Records, *, on_step: readers.StepCallback = readers.no_progress
@@ -307,7 +310,9 @@ class BetterdbWriter(HashReader, readers.Writer):
     def _stale(self, expected: Mapping[readers.Key, str]) -> list[readers.Key]:
         """Return the memories that have changed; an empty list if all of them have just expired."""
         stale = super()._stale(expected)
-        return [] if self._have_expired(map(raw_key, stale)) else stale
+        if self._have_expired(map(raw_key, stale)):
+            return []
+        return stale
 
     def _delete(self, expected: Mapping[readers.Key, str]) -> None:
         """Delete memories that are as expected, and count them as evictions of BetterDB."""
@@ -402,9 +407,9 @@ class BetterdbWriter(HashReader, readers.Writer):
         half = len(keys) // 2
         if half == 0:
             return False
-        return all(
-            self._delete_some(part, fingerprints, undo) for part in (keys[:half], keys[half:])
-        )
+        if not self._delete_some(keys[:half], fingerprints, undo):
+            return False
+        return self._delete_some(keys[half:], fingerprints, undo)
 
     def _are_as_expected(
         self, hashes: Mapping[bytes, Hash], fingerprints: Mapping[bytes, str]
@@ -428,7 +433,10 @@ class BetterdbWriter(HashReader, readers.Writer):
         # A late recall may have left usage fields at the keys. They are deleted first.
         commands: list[tuple[Any, ...]] = [("DEL", *hashes)]
         for key, stored in hashes.items():
-            commands.append(("HSET", key, *chain(*stored.fields.items())))
+            names_and_values: list[bytes] = []
+            for name, value in stored.fields.items():
+                names_and_values += [name, value]
+            commands.append(("HSET", key, *names_and_values))
             if stored.expires_at != FOREVER:
                 commands.append(("PEXPIREAT", key, stored.expires_at))
         return self._run_if_unchanged(list(hashes), {}, commands)
@@ -492,7 +500,10 @@ def _commands_to_read(keys: Iterable[bytes], names: Sequence[bytes] = ()) -> lis
     """Return the commands that read hashes; :func:`_hashes_in_answers` parses their answers."""
     commands: list[tuple[Any, ...]] = []
     for key in keys:
-        commands.append(("HMGET", key, *names) if names else ("HGETALL", key))
+        if names:
+            commands.append(("HMGET", key, *names))
+        else:
+            commands.append(("HGETALL", key))
         commands.append(("PEXPIRETIME", key))
     return commands
 
@@ -595,7 +606,9 @@ def row_of(key: str, memory_id: str, stored: Hash, position: int | None = None) 
         "namespace": read("namespace"),
         "thread_id": thread,
         "loaded_at_start": False,
-        "faults": [(position, name, f"{name} {fault}") for name, fault in faults.items()],
+        "faults": [
+            readers.Fault(position, name, f"{name} {reason}") for name, reason in faults.items()
+        ],
     }
 
 
@@ -609,8 +622,8 @@ def _position(memory_id: str, stored: Hash) -> int:
         return base.position_from_timestamp(0, memory_id)
 
 
-def _lasting_hash(stored: Hash | None) -> int | None:
-    """Return a hash of the fields of a memory that recalls do not change."""
+def _lasting_checksum(stored: Hash | None) -> int | None:
+    """Return a checksum of the fields of a memory that recalls do not change."""
     if stored is None:
         return None
     return hash(tuple(stored.fields.get(name) for name in _UNCHANGED_BY_RECALL))

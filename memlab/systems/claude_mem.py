@@ -23,9 +23,9 @@ from memlab.files import ordinary_file
 from memlab.sources import reads, sqlite_rows
 from memlab.sources.base import About, position_from_timestamp
 from memlab.sources.capabilities import NativeCap
-from memlab.sources.readers import Key
+from memlab.sources.readers import Fault, Key
 from memlab.sources.reads import WRITE, HarvestRequest, HarvestResult, Read, mapping, sequence
-from memlab.sources.sqlite_rows import TableReader, TableSource, text_of
+from memlab.sources.sqlite_rows import TableReader, TableSource, text_of, text_or_none
 from memlab.sources.transcripts import Touch, TouchRules, calls_in, harvest_transcripts
 from memlab.store.records import encoded, with_place
 from memlab.store.shapes import boolean, fields, integer, sqlite_value
@@ -135,7 +135,9 @@ class ClaudeMem(TableSource):
         if unknown:
             raise MemlabError(f"{name}: there is no option {min(unknown)!r}; there are project")
         self.path = _database(self.path)
-        self.project = options.get("project") or None
+        self.project: str | None = None
+        if options.get("project"):
+            self.project = options["project"]
         self.native_cap = ObservationCap(self)
 
     @property
@@ -169,13 +171,20 @@ class ClaudeMem(TableSource):
         epoch = parsed.get("created_at_epoch")
         title = text_of(parsed.get("title"))
         tags = [text_of(parsed.get("type")), *_strings(parsed.get("concepts"))]
+        distinct_tags = dict.fromkeys(tag for tag in tags if tag)
         parts = [text_of(parsed.get("subtitle")), text_of(parsed.get("narrative"))]
         parts += _strings(parsed.get("facts"))
-        body = "\n".join(part for part in parts if part) or text_of(parsed.get("text"))
+        body = "\n".join(part for part in parts if part)
+        if not body:
+            body = text_of(parsed.get("text"))
         project = parsed.get("merged_into_project") or parsed.get("project")
         position = _position(key, epoch)
-        at = reads.moment_of_seconds(epoch / 1_000 if isinstance(epoch, int) else None)
-        fault = (position, "created_at", f"created_at_epoch {epoch!r:.80} is not a time")
+        seconds = epoch / 1_000 if isinstance(epoch, int) else None
+        at = reads.moment_of_seconds(seconds)
+        faults: list[Fault] = []
+        if at is None:
+            reason = f"created_at_epoch {epoch!r:.80} is not a time"
+            faults.append(Fault(position, "created_at", reason))
         return {
             "position": position,
             "key": key,
@@ -183,16 +192,16 @@ class ClaudeMem(TableSource):
             "kind": "episodic",
             "title": title,
             "body": body,
-            "tags_json": json.dumps([*dict.fromkeys(filter(None, tags))], ensure_ascii=False),
+            "tags_json": json.dumps(list(distinct_tags), ensure_ascii=False),
             "authored_by": text_of(parsed.get("generated_by_model")) or "claude-mem",
             "created_at": at,
             "confidence": 1.0,
-            "namespace": text_of(project) or None,
-            "thread_id": text_of(parsed.get("memory_session_id")) or None,
-            "agent_id": text_of(parsed.get("agent_id")) or None,
+            "namespace": text_or_none(project),
+            "thread_id": text_or_none(parsed.get("memory_session_id")),
+            "agent_id": text_or_none(parsed.get("agent_id")),
             "at_start": f"{key} 12:00pm * {title or 'Untitled'}\n",  # 12:00pm stands for any time
             "loaded_at_start": parsed["place"]["loaded"],
-            "faults": [fault] if at is None else [],
+            "faults": faults,
         }
 
     def name_of(self, project: str | None) -> str:
@@ -267,7 +276,8 @@ class ObservationReader(TableReader):
             keys = self._rows_of(
                 query, project=project, newest=self._start.newest, **self._start.lists
             )
-            loaded.update({key: str(project) for (key,) in keys})
+            for (key,) in keys:
+                loaded[key] = str(project)
         return loaded
 
     def _places(self) -> Iterator[tuple[int, int]]:
@@ -283,7 +293,8 @@ class ObservationReader(TableReader):
     def _records(self, rows: Mapping[Key, dict[str, Any]]) -> dict[Key, bytes]:
         records = {}
         for key, row in rows.items():
-            if self._project in (None, row.get("project"), row.get("merged_into_project")):
+            projects = (row.get("project"), row.get("merged_into_project"))
+            if self._project is None or self._project in projects:
                 records[key] = with_place(encoded(row), {"loaded": key in self._loaded})
         return records
 
@@ -309,7 +320,8 @@ class ObservationReader(TableReader):
         ]
         if not start.lists:
             facts.append(("mode", f"{start.mode}: its types are not known, all are counted"))
-        if newer := sqlite_rows.note_on_newer_schema(schema, KNOWN_SCHEMA):
+        newer = sqlite_rows.note_on_newer_schema(schema, KNOWN_SCHEMA)
+        if newer:
             facts.append(("schema", f"{newer}; what it knows is read"))
         header = ("project", "observations", "loaded at start")
         fields = {
@@ -358,10 +370,11 @@ def start_of(folder: Path) -> StartSettings:
     mode = str(settings.get("CLAUDE_MEM_MODE") or "code")
     lists = {}
     if mode.partition("--")[0] == "code":
-        for name, known in _CODE_MODE.items():
+        for name, names_in_mode in _CODE_MODE.items():
             value = str(settings.get(f"CLAUDE_MEM_CONTEXT_OBSERVATION_{name.upper()}", ""))
-            chosen = [word for word in map(str.strip, value.split(",")) if word in known]
-            lists[name] = json.dumps(chosen or known)
+            configured = [item.strip() for item in value.split(",")]
+            chosen = [item for item in configured if item in names_in_mode]
+            lists[name] = json.dumps(chosen or names_in_mode)
     return StartSettings(newest=newest, origin=origin, file=file, mode=mode, lists=lists)
 
 
@@ -386,7 +399,14 @@ def find(request: HarvestRequest) -> HarvestResult:
     default_transcripts = database.parent.parent / ".claude" / "projects"
     recorded = dict(request.recorded)
     for key, session in sqlite_rows.rows_in(database, _SESSIONS):
-        write = Read(key, _BEFORE_ALL_READS, f"wrote {key}", "", session, WRITE)
+        write = Read(
+            memory_id=key,
+            at=_BEFORE_ALL_READS,
+            id=f"wrote {key}",
+            tool="",
+            session=session,
+            kind=WRITE,
+        )
         recorded[write.id] = write
     rules = TouchRules(lambda line: _TOOL.encode() in line, _fetches)
     return harvest_transcripts(
@@ -408,8 +428,11 @@ def _fetches(line: dict[str, Any]) -> Iterator[Touch]:
 
 def _ids(requested: object) -> Iterator[str]:
     """Yield the ids of a list, of a JSON list in a text, or of a text with commas."""
-    values = sequence(reads.parsed(requested) if isinstance(requested, str) else requested)
-    for value in values or reads.text(requested).split(","):
+    if isinstance(requested, str):
+        values = sequence(reads.parsed(requested)) or requested.split(",")
+    else:
+        values = sequence(requested)
+    for value in values:
         number = str(value).strip() if isinstance(value, int | str) else ""
         if number.isdecimal() and len(number) <= _MOST_ID_DIGITS:
             yield str(int(number))

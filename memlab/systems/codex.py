@@ -24,7 +24,7 @@ from memlab.files import ordinary_file
 from memlab.sources import reads
 from memlab.sources.base import About, position_from_timestamp
 from memlab.sources.capabilities import NativeCap
-from memlab.sources.readers import Key
+from memlab.sources.readers import Fault, Key
 from memlab.sources.reads import (
     OWN_SESSION,
     READ,
@@ -78,7 +78,9 @@ class Codex(TableSource):
         """Return the database at a path, or the one in use in a Codex home; None for none."""
         if path.is_dir():
             database = _database(path)
-            return database if database != path and _TABLE in tables_of(database) else None
+            if database == path or _TABLE not in tables_of(database):
+                return None
+            return database
         return super().recognise(path, tables)
 
     def reader(self, connection: sqlite3.Connection) -> "RawMemoryReader":
@@ -108,7 +110,10 @@ class Codex(TableSource):
         updated = parsed.get("source_updated_at")
         position = _position(updated, thread)
         at = reads.moment_of_seconds(updated if isinstance(updated, int) else None)
-        fault = (position, "created_at", f"source_updated_at {updated!r:.80} is not a time")
+        faults: list[Fault] = []
+        if at is None:
+            reason = f"source_updated_at {updated!r:.80} is not a time"
+            faults.append(Fault(position, "created_at", reason))
         use_count = parsed.get("usage_count")
         last_use = parsed.get("last_usage")
         is_selected = bool(parsed.get("selected_for_phase2"))
@@ -128,7 +133,7 @@ class Codex(TableSource):
                 last_use if isinstance(last_use, int) else None
             ),
             "loaded_at_start": False,
-            "faults": [fault] if at is None else [],
+            "faults": faults,
         }
 
 
@@ -208,21 +213,23 @@ def _database(path: Path) -> Path:
     database with the newest memory is returned.
     """
     databases = _databases(path)
-    version = _memory_settings(path / _CONFIGURATION).get("version") if databases else None
+    if not databases:
+        return path
+    version = _memory_settings(path / _CONFIGURATION).get("version")
     configured = [file for file, file_version in databases.items() if file_version == version]
-    return max(configured or databases, key=_newest_memory, default=path)
+    return max(configured or databases, key=_newest_memory)
 
 
 def _databases(folder: Path) -> dict[Path, str]:
     """Return the version of each database in a Codex home, by its path."""
+    databases: dict[Path, str] = {}
     if not folder.is_dir():
-        return {}
-    return {
-        file: version
-        for version, pattern in _DATABASES.items()
-        for file in sorted(folder.glob(pattern))
-        if file.is_file()
-    }
+        return databases
+    for version, pattern in _DATABASES.items():
+        for file in sorted(folder.glob(pattern)):
+            if file.is_file():
+                databases[file] = version
+    return databases
 
 
 def _others_with_memories(database: Path) -> dict[Path, int]:
@@ -239,11 +246,13 @@ def _others_with_memories(database: Path) -> dict[Path, int]:
 
 
 def _newest_memory(database: Path) -> tuple[int, str]:
-    """Return the time of the newest memory of a database, -1 for none, and its name."""
+    """Return the time of the newest memory of a database, -1 for none, and the database's name."""
     newest: object = None
     with suppress(MemlabError, OSError, sqlite3.Error):
         ((newest,),) = rows_in(database, f"SELECT max(generated_at) FROM {_TABLE}")
-    return newest if isinstance(newest, int) else -1, database.name
+    if not isinstance(newest, int):
+        newest = -1
+    return newest, database.name
 
 
 def _position(updated: object, thread: str) -> int:
@@ -291,7 +300,8 @@ def find(request: HarvestRequest) -> HarvestResult:
             "with --transcripts, such as ~/.codex/sessions"
         )
     lines = LineReader(files, request.progress, result)
-    _add_each_citation_once([_session(file, lines, result) for file in lines.files], result)
+    sessions = [_session(file, lines, result) for file in lines.files]
+    _add_each_citation_once(sessions, result)
     result.notes.append("a citation is the model's own word that a memory was of use")
     return result
 
@@ -320,7 +330,7 @@ def _session(file: Path, lines: LineReader, result: HarvestResult) -> _Session:
             continue
         for thread in threads:
             read_id = f"{digest}:{occurrences[digest]}:{thread}"
-            citations.append(Read(thread, at, read_id, "citation"))
+            citations.append(Read(memory_id=thread, at=at, id=read_id, tool="citation"))
     return _Session(session_id, forked_from, citations)
 
 
@@ -332,18 +342,20 @@ def _is_of_interest(line: bytes) -> bool:
 def _add_each_citation_once(sessions: list[_Session], result: HarvestResult) -> None:
     """Add each citation once, with the session that made it; a fork repeats its parent's."""
     parents = {session.id: session.forked_from for session in sessions}
-    kept: dict[str, Read] = {}
+    citation_by_id: dict[str, Read] = {}
     for session in sessions:
         root = _root(session.id, parents)
         for citation in session.citations:
             read_id = f"codex:{root}:{citation.id}"
             kind = OWN_SESSION if citation.memory_id == session.id else READ
-            known = kept.get(read_id)
-            if known is not None:
+            copy = citation_by_id.get(read_id)
+            if copy is not None:
                 result.left_out[COPIES] += 1
-            if known is None or citation.at < known.at:
-                kept[read_id] = citation._replace(id=read_id, session=session.id, kind=kind)
-    for read in sorted(kept.values(), key=lambda read: read.at):
+            if copy is None or citation.at < copy.at:
+                citation_by_id[read_id] = citation._replace(
+                    id=read_id, session=session.id, kind=kind
+                )
+    for read in sorted(citation_by_id.values(), key=lambda read: read.at):
         if read.kind == READ:
             result.reads.append(read)
         else:
@@ -366,8 +378,8 @@ def _message(line: dict[str, Any], payload: dict[str, Any]) -> str:
 
     Codex itself resumes a session from these lines.
     """
-    kind = line.get("type"), payload.get("type"), payload.get("role")
-    if kind != ("response_item", "message", "assistant"):
+    is_message = line.get("type") == "response_item" and payload.get("type") == "message"
+    if not is_message or payload.get("role") != "assistant":
         return ""
     parts = map(mapping, reads.sequence(payload.get("content")))
     return "".join(reads.text(part.get("text")) for part in parts)
@@ -379,7 +391,8 @@ def _threads(message: str, result: HarvestResult) -> list[str]:
     for citation in _CITATION.finditer(message):
         ids: list[str] = []
         for match in _CITED_IDS.finditer(citation[1]):
-            ids += filter(None, map(str.strip, match[2].split("\n")))
+            lines = [line.strip() for line in match[2].split("\n")]
+            ids += [line for line in lines if line]
         if not ids:
             result.left_out[WITHOUT_THREAD] += 1
         threads.update(dict.fromkeys(ids))

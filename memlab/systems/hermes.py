@@ -45,8 +45,8 @@ _RECORD: Final = fields({"key": text, "file": text, "text": text, "place": integ
 
 def _is_of_home(folder: Path) -> bool:
     """Return whether a folder is ``memories`` in Hermes' home or in a profile of it."""
-    named = os.environ.get("HERMES_HOME", "")
-    homes = spellings(Path(named).expanduser()) if named else []
+    configured_home = os.environ.get("HERMES_HOME", "")
+    homes = spellings(Path(configured_home).expanduser()) if configured_home else []
     for path in spellings(folder):
         is_in_home = any(parent.name == _HOME or parent in homes for parent in path.parents)
         if path.name == _MEMORIES and is_in_home:
@@ -233,11 +233,14 @@ class Hermes(FileSource):
             limit = self.limit_of(name)
             if size >= limit:
                 full_files.append(f"{name} has {size:,} of at most {limit:,} characters")
+        summary = "every file is below its limit of characters"
+        if full_files:
+            summary = "; ".join(full_files)
         return [
             Diagnostic(
                 name="limit",
                 occurrences=len(full_files),
-                summary="; ".join(full_files) or "every file is below its limit of characters",
+                summary=summary,
                 advice="Hermes adds no entry there: remove or shorten some with its memory tool",
             )
         ]
@@ -275,4 +278,8 @@ def _content(path: Path) -> str:
 
 
 def _digest(entry: str) -> str:
+    """Return a short digest that identifies an entry in its file.
+
+    Lone surrogates, which cannot be encoded, are replaced as in a record.
+    """
     return blake2b(readable(entry).encode(), digest_size=5).hexdigest()

@@ -57,7 +57,9 @@ def find(request: HarvestRequest) -> HarvestResult:
         else:
             memory_id = f"{prefix}/{key}"
             read_id = f"langgraph:{memory_id}:{last_read.isoformat()}"
-            result.reads.append(Read(memory_id, last_read, read_id, "expiry put off"))
+            result.reads.append(
+                Read(memory_id=memory_id, at=last_read, id=read_id, tool="expiry put off")
+            )
     result.notes.append(
         "only the last read of each memory is known: harvest often, and the log keeps the others"
     )

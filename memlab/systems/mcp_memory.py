@@ -23,7 +23,13 @@ from memlab.sources import reads, sqlite_rows
 from memlab.sources.base import About, position_from_timestamp
 from memlab.sources.readers import Fault, Key, Records, Writer
 from memlab.sources.reads import HarvestRequest, HarvestResult, Read, mapping, moment_of_seconds
-from memlab.sources.sqlite_rows import TableReader, TableSource, tables_of, text_of
+from memlab.sources.sqlite_rows import (
+    TableReader,
+    TableSource,
+    tables_of,
+    text_of,
+    text_or_none,
+)
 from memlab.store import shapes
 from memlab.store.database import check_encoding, convert_sqlite_errors, store_file, transaction
 from memlab.store.records import encoded, insert_row
@@ -122,11 +128,14 @@ class McpMemory(TableSource):
         tags = [tag.strip() for tag in text_of(parsed.get("tags")).split(",")]
         tags = [tag for tag in tags if tag]
         memory_type = text_of(parsed.get("memory_type")).strip()
+        tags_with_type = [*tags, memory_type] if memory_type else tags
         title, _, body = text_of(parsed.get("content")).partition("\n")
         position = _position(parsed["id"], created)
         at = moment_of_seconds(created)
-        successor = text_of(parsed.get("superseded_by")) or None
+        last_access = _number(metadata.get("last_accessed_at"), parsed.get("last_accessed"))
+        successor = text_or_none(parsed.get("superseded_by"))
         count = _number(metadata.get("access_count"))
+        is_valid_count = count is not None and 0 <= count < 2**62
         faults: list[Fault] = []
         if at is None:
             faults.append(
@@ -141,18 +150,16 @@ class McpMemory(TableSource):
             "kind": "semantic" if is_protected(tags, memory_type, metadata) else "episodic",
             "title": title,
             "body": body,
-            "tags_json": json.dumps([*tags, *filter(None, [memory_type])], ensure_ascii=False),
+            "tags_json": json.dumps(tags_with_type, ensure_ascii=False),
             "authored_by": "mcp-memory-service",
             "created_at": at,
             "confidence": _number(parsed.get("confidence"), 1.0),
             "active": successor is None,
             "superseded_by": successor,
             "importance": _number(metadata.get("importance_score"), metadata.get("quality_score")),
-            "access_count": int(count) if count is not None and 0 <= count < 2**62 else None,
-            "last_accessed_at": moment_of_seconds(
-                _number(metadata.get("last_accessed_at"), parsed.get("last_accessed"))
-            ),
-            "namespace": text_of(parsed.get("store")) or None,
+            "access_count": int(count) if count is not None and is_valid_count else None,
+            "last_accessed_at": moment_of_seconds(last_access),
+            "namespace": text_or_none(parsed.get("store")),
             "loaded_at_start": False,
             "faults": faults,
         }
@@ -247,17 +254,18 @@ class MemoryReader(TableReader):
                 ends = edge["source_hash"], edge["target_hash"]
                 for end in hashes.intersection(map(str, ends)):
                     edges_by_hash.setdefault(end, {})[encoded(edge)] = edge
-        return {
-            end: [edge for _, edge in sorted(edges.items())] for end, edges in edges_by_hash.items()
-        }
+        sorted_edges = {}
+        for end, edges in edges_by_hash.items():
+            sorted_edges[end] = [edges[canonical] for canonical in sorted(edges)]
+        return sorted_edges
 
     def _vectors(self, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
         """Return the vectors of memories as hexadecimal digits, with their partition."""
         if not self.keeps_vectors or not keys:
             return {}
+        partition = "c.partition00" if self.is_partitioned else "NULL"
         locations = self.connection.execute(
-            f"SELECT r.rowid, r.chunk_id, r.chunk_offset, c.size, "
-            f"{'c.partition00' if self.is_partitioned else 'NULL'} "
+            f"SELECT r.rowid, r.chunk_id, r.chunk_offset, c.size, {partition} "
             f"FROM {VECTORS}_rowids AS r JOIN {VECTORS}_chunks AS c ON c.chunk_id = r.chunk_id "
             f"WHERE r.rowid IN ({', '.join('?' * len(keys))}) ORDER BY r.chunk_id",
             list(keys),
@@ -270,7 +278,7 @@ class MemoryReader(TableReader):
             if chunk_id != current_chunk_id:  # read each chunk once: it holds a thousand vectors
                 current_chunk_id = chunk_id
                 row = self.connection.execute(select_chunk, (chunk_id,)).fetchone()
-                (data,) = row or (b"",)
+                data = b"" if row is None else row[0]
             try:
                 shapes.check_type(data, bytes, "a blob")
                 shapes.check_integer(size, 1)
@@ -340,13 +348,13 @@ class MemoryWriter(MemoryReader, Writer):
     def conflicts(self, records: Records) -> list[str]:
         """Return the contents that have been stored again since their deletion."""
         select_same_content = f"SELECT id FROM {TABLE} WHERE content_hash = ? AND id <> ?"
-        return [
-            f"the same content, stored again as {other}"
-            for key, record in records
-            for (other,) in self.connection.execute(
-                select_same_content, (json.loads(record)["content_hash"], key)
-            )
-        ]
+        conflicts = []
+        for key, record in records:
+            content_hash = json.loads(record)["content_hash"]
+            same_content = self.connection.execute(select_same_content, (content_hash, key))
+            for (other,) in same_content:
+                conflicts.append(f"the same content, stored again as {other}")
+        return conflicts
 
     def _insert(self, records: Records) -> int:
         count = 0
@@ -419,7 +427,8 @@ def is_protected(tags: Sequence[str], memory_type: str, metadata: Mapping[str, A
     """
     if PROTECTED & {tag.lower() for tag in tags}:
         return True
-    return memory_type == "mistake" and (_number(metadata.get("failure_count")) or 0) >= 3
+    failure_count = _number(metadata.get("failure_count"), 0)
+    return memory_type == "mistake" and failure_count is not None and failure_count >= 3
 
 
 def metadata_of(value: object) -> dict[str, Any]:
@@ -468,8 +477,8 @@ def find(request: HarvestRequest) -> HarvestResult:
             if at is None:
                 result.left_out[WITHOUT_TIME] += 1
             elif memory_id:
-                name = f"mcp-memory:{memory_id}:{at.isoformat()}"
-                result.reads.append(Read(memory_id, at, name, "query"))
+                read_id = f"mcp-memory:{memory_id}:{at.isoformat()}"
+                result.reads.append(Read(memory_id=memory_id, at=at, id=read_id, tool="query"))
     if full_count:
         result.notes.append(
             f"of {counted(full_count, 'memories')} the last {_KEPT_QUERIES} queries are shown, "

@@ -60,7 +60,9 @@ _INSERT: Final = 4
 _DELETE: Final = 8
 _UPDATE: Final = 16
 _COLD_COLUMN: Final = {
-    **{name: name for name in ("content", "metadata", "namespace")},
+    "content": "content",
+    "metadata": "metadata",
+    "namespace": "namespace",
     "consolidated_at": "original_created_at",
 }
 """Column of ``cold_tier`` into which each column of a memory is copied."""
@@ -94,7 +96,9 @@ class Memforge(ServerSource):
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        self.agent = self.address.options.get("agent") or None
+        self.agent: str | None = None
+        if self.address.options.get("agent"):
+            self.agent = self.address.options["agent"]
         self.agent_condition = "" if self.agent is None else "WHERE agent_id = %(agent)s"
 
     def canonical_name(self) -> str:
@@ -133,6 +137,9 @@ class Memforge(ServerSource):
         created_at = _moment(parsed.get("consolidated_at"))
         count = parsed.get("access_count")
         outcome = parsed.get("outcome_type")
+        faults = []
+        if created_at is None:
+            faults.append(readers.Fault(position, "consolidated_at", _NO_TIME))
         return {
             "position": position,
             "key": position,  # one sequence for all agents, with gaps after rollbacks
@@ -152,7 +159,7 @@ class Memforge(ServerSource):
             "namespace": parsed.get("namespace"),
             "graduated": parsed.get("graduated") == "true",
             "loaded_at_start": False,
-            "faults": () if created_at else ((position, "consolidated_at", _NO_TIME),),
+            "faults": faults,
         }
 
     @property
@@ -226,7 +233,7 @@ class MemoryReader(readers.Reader):
             ids = [str(key) for key in batch if str(key).isdigit()]
             memories: dict[str, dict[str, Any]] = {}
             for memory_id, row in postgres.rows_where(self.connection, table, "id", ids):
-                if self.source.agent in (None, row.get("agent_id")):
+                if self.source.agent is None or row.get("agent_id") == self.source.agent:
                     memories[memory_id] = dict(row)
             self._add_other_rows(memories)
             for key in batch:
@@ -238,9 +245,8 @@ class MemoryReader(readers.Reader):
     ) -> Iterator[readers.Rows]:
         """Yield the rows of a table or subquery in batches, ordered by id."""
         text_of_column = {name: f"t.{name}::text" for name in _COLUMNS_OF_ROW if name in existing}
-        selected_columns = ", ".join(
-            [*text_of_column.values(), *(f"t.{quoted(name)}" for name in columns)]
-        )
+        requested_columns = [f"t.{quoted(name)}" for name in columns]
+        selected_columns = ", ".join([*text_of_column.values(), *requested_columns])
         query = (
             f"SELECT {selected_columns} FROM {table} AS t"
             f" {self.source.agent_condition} ORDER BY t.id"
@@ -301,8 +307,9 @@ class MemoryReader(readers.Reader):
                         rows_by_table = memories[memory_id].setdefault(section, {})
                         rows_by_table.setdefault(table.name, []).append(kept)
         for memory in memories.values():
-            for rows in (*memory.get(ROWS, {}).values(), *memory.get(LINKS, {}).values()):
-                rows.sort(key=base.canonical)
+            for section in (ROWS, LINKS):
+                for rows in memory.get(section, {}).values():
+                    rows.sort(key=base.canonical)
 
     def _restorable_table(self, name: str) -> Table:
         """Return a table; raise UnsafeDeletionError if it has no primary key."""
@@ -527,9 +534,9 @@ def _number(text: str | None) -> float | None:
 
 def recognises(request: HarvestRequest) -> bool:
     """Return whether the source is a MemForge database."""
-    return postgres.is_server(request.source) and {"retrieval_log", "warm_tier"} <= set(
-        postgres.tables_on(request.source)
-    )
+    if not postgres.is_server(request.source):
+        return False
+    return {"retrieval_log", TABLE} <= set(postgres.tables_on(request.source))
 
 
 def find(request: HarvestRequest) -> HarvestResult:
@@ -546,7 +553,9 @@ def find(request: HarvestRequest) -> HarvestResult:
                 for row_id, memory_id, created_at in batch:
                     at, _ = moment_and_zone(str(created_at))
                     read_id = f"memforge:{row_id}"
-                    result.reads.append(Read(str(memory_id), at, read_id, "retrieval"))
+                    result.reads.append(
+                        Read(memory_id=str(memory_id), at=at, id=read_id, tool="retrieval")
+                    )
     result.notes.append(
         "MemForge drops a memory's retrievals together with the memory; the log keeps them"
     )

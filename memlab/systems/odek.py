@@ -24,7 +24,7 @@ from memlab.sources.folder.change import changed_folder
 from memlab.sources.folder.files import FileCopy, Folder, is_file_name, opened_folder
 from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.folder.source import FolderMemory, FolderSource, FolderWriter
-from memlab.sources.readers import Key, Writer
+from memlab.sources.readers import Fault, Key, Writer
 from memlab.sources.reads import text as readable
 from memlab.sources.recognition import Evidence, Strength
 from memlab.store.archive.schema import check_depth
@@ -107,8 +107,9 @@ class Odek(FolderSource):
     @staticmethod
     def folder_in(path: Path) -> Path:
         """Return the folder of the index: the path or its subfolder."""
-        is_below = not (path / INDEX).is_file() and (path / EPISODES / INDEX).is_file()
-        return path / EPISODES if is_below else path
+        if (path / INDEX).is_file() or not (path / EPISODES / INDEX).is_file():
+            return path
+        return path / EPISODES
 
     def memories(self, moment: FolderMoment) -> list[FolderMemory]:
         """Return the episodes of the index."""
@@ -136,7 +137,11 @@ class Odek(FolderSource):
         created = fields.get("created_at")
         position = memory.place["position"]
         is_dated = _microseconds(created) is not None
-        fault = (position, "created_at", f"created_at {created!r:.80} is not a timestamp")
+        faults = []
+        if not is_dated:
+            reason = f"created_at {created!r:.80} is not a timestamp"
+            faults.append(Fault(position, "created_at", reason))
+        is_approved = any(flags.get(name) for name in _APPROVED)
         return {
             "kind": "episodic",
             "title": readable(title),
@@ -145,9 +150,9 @@ class Odek(FolderSource):
             "source_task_ref": memory.key,
             "authored_by": "odek",
             "created_at": created if is_dated else None,
-            "trusted": not flags.get("untrusted") or any(map(flags.get, _APPROVED)),
+            "trusted": is_approved or not flags.get("untrusted"),
             "loaded_at_start": False,
-            "faults": () if is_dated else (fault,),
+            "faults": faults,
         }
 
     def file_of(self, key: str) -> str:
@@ -177,17 +182,14 @@ class Odek(FolderSource):
         If the block raises, the folder is unchanged. odek's lock is held during the block, so that
         a running odek waits.
         """
-        with _odek_held(self.path), changed_folder(self.path, self) as change:
+        with _holding_odek_lock(self.path), changed_folder(self.path, self) as change:
             yield EpisodeWriter(self, change)
 
     def diagnostics(self) -> list[Diagnostic]:
         """Return the diagnostic of list entries without a file."""
-
-        def look(moment: FolderMoment) -> tuple[int, list[str]]:
-            episodes = self.memories(moment)
-            return len(episodes), [episode.key for episode in episodes if not episode.name]
-
-        count, fileless = self.read_moment(look)
+        episodes = self.read_moment(self.memories)
+        count = len(episodes)
+        fileless = [episode.key for episode in episodes if not episode.name]
         summary = f"{all_of(count, 'entries')} {verb_for(count, 'have')} a file"
         if fileless:
             entries = counted(len(fileless), "entries")
@@ -216,23 +218,30 @@ class Odek(FolderSource):
         """Return the list with the missing entries, each after its former predecessor."""
         index = EpisodeIndex.read(raw)
         listed = {entry.session_id for entry in index.entries}
-        missing: list[tuple[str, Mapping[str, Any]]] = []
+        missing: list[_MissingEntry] = []
         for key, entries_of_key in index_entries.items():
             if key not in listed:
-                missing += [(key, entry) for entry in entries_of_key]
+                missing += [_MissingEntry(key, entry) for entry in entries_of_key]
         if not missing:
             return raw
-
-        def former_place(key_and_entry: tuple[str, Mapping[str, Any]]) -> int:
-            _, entry = key_and_entry
-            return int(entry["at"])
-
-        missing.sort(key=former_place)
+        missing.sort(key=lambda entry: entry.former_place)
         entries = list(index.entries)
         for key, stored_entry in missing:
             place = _place_for(stored_entry, [entry.session_id for entry in entries])
             entries.insert(place, Entry(key, str(stored_entry["text"]), None))
         return EpisodeIndex(tuple(entries), index.end).to_bytes()
+
+
+class _MissingEntry(NamedTuple):
+    """An entry that the list lacks: the episode's key, and the entry as it was stored."""
+
+    key: str
+    stored: Mapping[str, Any]
+
+    @property
+    def former_place(self) -> int:
+        """The place of the entry in the former list."""
+        return int(self.stored["at"])
 
 
 def _place_for(stored_entry: Mapping[str, Any], ids: list[str | None]) -> int:
@@ -269,8 +278,8 @@ class EpisodeWriter(FolderWriter):
 
 
 @contextmanager
-def _odek_held(folder: Path) -> Iterator[None]:
-    """Hold the lock under which odek writes, promotes, discards and prunes episodes.
+def _holding_odek_lock(folder: Path) -> Iterator[None]:
+    """Hold the lock that odek holds while it writes, promotes, discards or prunes episodes.
 
     odek makes the lock file with its first change and never removes it. If there is none yet,
     memlab makes it, so that an odek that begins meanwhile waits, and removes it afterwards.

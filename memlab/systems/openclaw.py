@@ -91,9 +91,8 @@ def _is_workspace_of_state(folder: Path) -> bool:
     states = spellings(Path(state).expanduser()) if state else []
     for path in spellings(folder):
         is_workspace = path.name.partition("-")[0] == _WORKSPACE
-        if is_workspace and any(
-            parent.name == _STATE or parent in states for parent in path.parents
-        ):
+        is_in_state = any(parent.name == _STATE or parent in states for parent in path.parents)
+        if is_workspace and is_in_state:
             return True
     return False
 
@@ -108,7 +107,7 @@ def _has_daily_notes(folder: Path) -> bool:
     if not any((folder / name).is_file() for name in _LONG_TERM):
         return False
     try:
-        next((folder / NOTES).iterdir(), None)
+        list((folder / NOTES).iterdir())
     except PermissionError:  # the error is reported when the folder is read
         return True
     except OSError:
@@ -165,7 +164,9 @@ class OpenClaw(NotesSource):
     @staticmethod
     def folder_in(path: Path) -> Path:
         """Return the workspace of a path, which may be its folder of notes."""
-        return path.parent if path.name == NOTES and not (path / NOTES).exists() else path
+        if path.name == NOTES and not (path / NOTES).exists():
+            return path.parent
+        return path
 
     def memories(self, moment: FolderMoment) -> list[FolderMemory]:
         """Return the notes and ``MEMORY.md``.
@@ -293,21 +294,21 @@ def find(request: HarvestRequest) -> HarvestResult:
     workspace = OpenClaw(request.path)
     result = HarvestResult(store=workspace.name)
     lines = LineReader(logs_of(workspace.path), request.progress, result)
-    kept: dict[str, Read] = {}
-    kinds = set()
+    read_by_id: dict[str, Read] = {}
+    event_types = set()
     for event in _events(lines):
-        kinds.add(reads.text(event.get("type")))
+        event_types.add(reads.text(event.get("type")))
         for read in _reads(event, result):
-            if read.id in kept:
+            if read.id in read_by_id:
                 result.left_out[AGAIN] += 1
             else:
-                kept[read.id] = read
-    result.reads = list(kept.values())
+                read_by_id[read.id] = read
+    result.reads = list(read_by_id.values())
     result.notes.append(
         "OpenClaw 2026.4.24 did not record searches by agents, and no version records memory_get: "
         "there were more reads than these"
     )
-    if SKIPPED not in kinds:
+    if SKIPPED not in event_types:
         result.notes.append(
             f"there is no {SKIPPED}, so hits on notes without a date in their name are not "
             "recorded: memlab keeps those notes"
@@ -339,6 +340,7 @@ def _reads(event: dict[str, Any], result: HarvestResult) -> Iterator[Read]:
     normalized = [path.replace("\\", "/").removeprefix("./") for path in paths]
     for path in dict.fromkeys(normalized):
         if OpenClaw.is_note(path):
-            yield Read(path, at, f"openclaw:{at:%Y-%m-%d}:{path}", kind)
+            read_id = f"openclaw:{at:%Y-%m-%d}:{path}"
+            yield Read(memory_id=path, at=at, id=read_id, tool=kind)
         else:
             result.left_out[NO_NOTE] += 1

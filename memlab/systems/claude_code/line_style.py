@@ -90,7 +90,7 @@ def style_of(blocks: Iterable[Block], names: FileNames, neighbour: Block | None)
 
     A numbered entry gets the number after that of the neighbour.
     """
-    styles = list[LineStyle]()
+    styles: list[LineStyle] = []
     for block in blocks:
         if block.is_item and block.state is not State.UNSEEN and block.files(names):
             style = _style_in(block)
@@ -108,6 +108,7 @@ def style_of(blocks: Iterable[Block], names: FileNames, neighbour: Block | None)
 
 
 def _indentation(lead: str) -> str:
+    """Return the white space and the quotation marks at the beginning of an entry."""
     return lead[: len(lead) - len(lead.lstrip(" \t>"))]
 
 
@@ -144,7 +145,9 @@ def _style_in(block: Block) -> LineStyle | None:
     elif not block.text.startswith("[", mention.start):
         form = _NAME
     tail = _TAIL.match(line[mention.end :])
-    separator = "" if tail is None else tail["separator"] or ""
+    separator = ""
+    if tail is not None and tail["separator"]:
+        separator = tail["separator"]
     return LineStyle(
         form=form,
         lead=lead["indent"] + lead["bullet"] + lead["space"],
@@ -162,11 +165,9 @@ def title_and_hook(name: str, note: Note) -> tuple[str, str]:
     own_name = stem(name).rpartition("/")[2]
     if not title or title in (name, stem(name), own_name):
         title = note.heading or own_name
-    hook = note.head.fields.get("description", "")
-    return (
-        _one_line(title, _LONGEST_TITLE).replace("`", "") or own_name,
-        _one_line(hook, _LONGEST_HOOK),
-    )
+    shown_title = _one_line(title, _LONGEST_TITLE).replace("`", "")
+    hook = _one_line(note.head.fields.get("description", ""), _LONGEST_HOOK)
+    return shown_title or own_name, hook
 
 
 def _one_line(text: str, max_length: int) -> str:
@@ -176,8 +177,10 @@ def _one_line(text: str, max_length: int) -> str:
     line = line.translate({ord("["): "(", ord("]"): ")"}).replace("<!--", "").replace("-->", "")
     if len(line) <= max_length:
         return line.strip()
-    cut = line[: max_length - 1]
-    return f"{cut[: cut.rfind(' ')] if ' ' in cut else cut}…"
+    beginning = line[: max_length - 1]
+    if " " in beginning:  # do not cut a word
+        beginning = beginning[: beginning.rfind(" ")]
+    return f"{beginning}…"
 
 
 def stem(name: str) -> str:
@@ -189,4 +192,6 @@ def target(name: str) -> str:
     """Return the path of a file as the target of a link."""
     if _PLAIN_NAME.fullmatch(name):
         return name
-    return quote(name) if set("<>#?%") & set(name) else f"<{name}>"
+    if set("<>#?%") & set(name):
+        return quote(name)
+    return f"<{name}>"

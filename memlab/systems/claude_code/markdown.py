@@ -23,8 +23,10 @@ _FRONT_MATTER_START: Final = re.compile(r"\ufeff?---[^\S\n]*\n")
 _FRONT_MATTER_END: Final = re.compile(r"^(?:---|\.\.\.)[^\S\n]*(?:\n|\Z)", re.MULTILINE)
 _FIELD_LINE: Final = re.compile(r"[ \t]*(?P<name>[A-Za-z_][\w.-]*)[ \t]*:(?:[ \t]+(?P<value>.*))?$")
 """A line ``name: value`` of front matter; the value may be missing."""
+_YAML_INDICATORS: Final = "[{-?:&*"
+"""Characters that can begin a nested collection of YAML."""
 _MAX_YAML_INDICATORS: Final = 500
-"""Maximum number of characters in front matter that can begin a nested collection of YAML."""
+"""Maximum number of these characters in front matter."""
 
 _WIKILINK: Final = re.compile(
     r"\[\[(?P<name>[^\[\]\n|#]+)(?:#[^\[\]\n|]*)?(?:\|(?P<alias>[^\[\]\n]*))?\]\]"
@@ -100,8 +102,9 @@ def read_front_matter(text: str) -> FrontMatter:
         text_at = 0
         problem = "it does not end" if block else ""
     # Nested collections take PyYAML quadratic time and can exhaust the stack.
-    if sum(map(block.count, "[{-?:&*")) > _MAX_YAML_INDICATORS:
-        problem = problem or "it has more brackets and colons than anybody writes"
+    indicator_count = sum(block.count(character) for character in _YAML_INDICATORS)
+    if indicator_count > _MAX_YAML_INDICATORS and not problem:
+        problem = "it has more brackets and colons than anybody writes"
     if not problem:
         import yaml  # imported late: no other kind of store needs it
 

@@ -182,7 +182,7 @@ class _Draft:
         """
         blocks = MemoryIndex(self.raw).blocks
         current = _occurrence_by_block(blocks, names)
-        shared = {*before} & {*after} & {*current.values()}
+        shared = set(before) & set(after) & set(current.values())
         shared_after = [entry for entry in after if entry in shared]
         shared_now = [entry for entry in current.values() if entry in shared]
         unmoved = set[Occurrence]()
@@ -221,7 +221,7 @@ def _linked_files(block: Block) -> set[str]:
 
 def _occurrences_in(blocks: Iterable[Block], names: FileNames) -> list[Occurrence]:
     """Return the entries about memories, from top to bottom."""
-    return [*_occurrence_by_block(blocks, names).values()]
+    return list(_occurrence_by_block(blocks, names).values())
 
 
 def _occurrence_by_block(blocks: Iterable[Block], names: FileNames) -> dict[int, Occurrence]:

@@ -52,7 +52,7 @@ def project_of(folder: Path, root: Path = Path("/")) -> Project | None:
     if not name.startswith("-"):
         return None  # a path of another system
     try:
-        paths = list(_paths_named(name, root, [_MOST_ENTRIES]))
+        paths = list(_paths_named(name, root, _EntryCounter()))
     except OSError:
         return None
     if not paths:
@@ -105,18 +105,28 @@ def _directory_in(line: bytes) -> str:
     return str(directory) if is_path else ""
 
 
-def _paths_named(name: str, folder: Path, entries_left: list[int]) -> Iterator[Path]:
+class _EntryCounter:
+    """Counts the folder entries that one search reads."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add_one_of(self, folder: Path) -> None:
+        """Count an entry of a folder; raise OSError if there are too many."""
+        self.count += 1
+        if self.count > _MOST_ENTRIES:
+            raise OSError(f"{folder} has too many entries")
+
+
+def _paths_named(name: str, folder: Path, counter: _EntryCounter) -> Iterator[Path]:
     """Yield the folders below a folder whose path has a name.
 
-    `entries_left` has one number: how many more entries may be read.
     Raise OSError if a folder on the way cannot be read, or if there are too many entries.
     """
     with os.scandir(folder) as entries:
         candidates = []
         for entry in entries:
-            entries_left[0] -= 1
-            if entries_left[0] < 0:
-                raise OSError(f"{folder} has too many entries")
+            counter.add_one_of(folder)
             encoded_name = f"-{project_name(entry.name)}"
             if name == encoded_name or name.startswith(f"{encoded_name}-"):
                 candidates.append((entry.name, name[len(encoded_name) :], entry.is_dir()))
@@ -124,4 +134,4 @@ def _paths_named(name: str, folder: Path, entries_left: list[int]) -> Iterator[P
         if not remaining_name and is_folder:
             yield folder / entry_name
         elif is_folder:
-            yield from _paths_named(remaining_name, folder / entry_name, entries_left)
+            yield from _paths_named(remaining_name, folder / entry_name, counter)

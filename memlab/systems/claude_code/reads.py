@@ -233,7 +233,9 @@ class _TouchFinder:
             return
         if self._may_be_memory(file.name):
             shown_tool = _MCP_SERVER if tool.startswith("mcp__") else tool
-            yield Touch(call_id, file.name, shown_tool, is_write, file.store_path)
+            yield Touch(
+                call_id, file.name, shown_tool, is_write=is_write, store_path=file.store_path
+            )
         elif not is_write:
             outcome = IS_INDEX if file.name == INDEX else NO_MEMORY
             yield Touch(call_id, file.name, tool, store_path=file.store_path, outcome=outcome)

@@ -397,7 +397,7 @@ def _options_and_others(
             option, is_value_next = _option(letters_with_value, word.text)
             options.append(option)
             if is_value_next:
-                next(remaining, None)
+                next(remaining, None)  # skip the value, which a broken command may lack
     return options, others
 
 
@@ -448,8 +448,10 @@ def _resolved(word: _Word, cwd: str | None) -> str | None:
         positions = [text.find(character) for character in _EXPANDED if character in text]
         literal = text[: min(positions, default=0)]
         text = literal.rpartition("/")[0]
+        if not text and word.text.startswith(("$", "`", "<", "/")):
+            return None
         if not text:
-            return None if word.text.startswith(("$", "`", "<", "/")) else cwd
+            return cwd
     if text.startswith(("/", "~")):
         return os.path.normpath(text)
     if cwd is None or not text:

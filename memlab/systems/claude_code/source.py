@@ -167,11 +167,14 @@ class MemoryMdMending(IndexMending):
 
         def plan(moment: FolderMoment) -> IndexMend:
             view = self.source.view(moment)
+            committed = None
+            if lost or moment.index is None:
+                committed = self._committed(view)
             mend = mended(
                 view,
                 reads=reads,
                 lost=entries,
-                committed=self._committed(view) if lost or moment.index is None else None,
+                committed=committed,
                 empty_headings=empty_headings,
                 reorder=reorder,
             )
@@ -179,7 +182,14 @@ class MemoryMdMending(IndexMending):
             after: bytes | None = mend.index.raw
             if not after and before is None:
                 after = None
-            return IndexMend(INDEX, before, after, mend.lines, mend.before, mend.after)
+            return IndexMend(
+                name=INDEX,
+                before=before,
+                after=after,
+                lines=mend.lines,
+                load_before=mend.before,
+                load_after=mend.after,
+            )
 
         return self.source.read_moment(plan)
 
@@ -206,7 +216,11 @@ class MemoryMdMending(IndexMending):
 
     def content(self) -> bytes | None:
         """Return the content of ``MEMORY.md``; None if there is no file."""
-        return self.source.read_moment(lambda moment: moment.index.data if moment.index else None)
+
+        def index_data(moment: FolderMoment) -> bytes | None:
+            return None if moment.index is None else moment.index.data
+
+        return self.source.read_moment(index_data)
 
     def without_change(self, before: bytes | None, after: bytes, current: bytes) -> IndexUndone:
         """Return the current ``MEMORY.md`` without the change from `before` to `after`."""
@@ -273,11 +287,12 @@ class ClaudeCode(FolderSource):
 
     def adjust(self, settings: Settings) -> None:
         """Apply the load rule and the kinds that the settings have for this folder."""
-        chosen = settings.claude
+        own_settings = settings.claude
         self._rule = indexes.LoadRule(
-            chosen.get("lines", self._rule.lines), chosen.get("characters", self._rule.units)
+            lines=own_settings.get("lines", self._rule.lines),
+            units=own_settings.get("characters", self._rule.units),
         )
-        self._kinds = {**self._kinds, **chosen.get("kinds", {})}
+        self._kinds = {**self._kinds, **own_settings.get("kinds", {})}
 
     def memories(self, moment: FolderMoment) -> list[FolderMemory]:
         """Return the memories of the folder, without hubs and the index itself."""
@@ -318,20 +333,24 @@ class ClaudeCode(FolderSource):
         description = head.fields.get("description", "").strip()
         if name == stem:  # the key has it already
             name = ""
-        title = ": ".join(filter(None, (name, description))) or stem
+        title_parts = [part for part in (name, description) if part]
+        title = ": ".join(title_parts or [stem])
+        tags = [readable(kind)] if kind else []
+        session = head.fields.get("originSessionId", "")
+        index_state = None if "retired_at" in memory.place else state_in(memory)
         retired_at = memory.place.get("retired_at")
         return {
             "kind": self._kind_of(kind, doubtful=bool(doubt)),
             "title": readable(title),
             "body": readable(text[head.text_at :].strip()),
-            "tags_json": json.dumps([readable(kind)] if kind else [], ensure_ascii=False),
+            "tags_json": json.dumps(tags, ensure_ascii=False),
             "evidence_refs_json": json.dumps(memory.place["links"], ensure_ascii=False),
             # Sessions run in parallel: a later write in one session is not a return to the memory.
-            "thread_id": head.fields.get("originSessionId") or None,
+            "thread_id": session or None,
             "authored_by": "claude-code",
             "created_at": memory.place["created_at"],
             "active": bool(memory.index_entries),
-            "index_state": None if "retired_at" in memory.place else state_in(memory),
+            "index_state": index_state,
             "doubt": doubt or None,
             "at_start": memory.place["at_start"],
             "loaded_at_start": memory.place["loaded"],
@@ -341,7 +360,9 @@ class ClaudeCode(FolderSource):
     def _kind_of(self, name: str, *, doubtful: bool) -> str:
         """Return the kind of a memory type; an episodic type in doubt counts as load-bearing."""
         kind = self._kinds.get(name, _EPISODIC)
-        return _GUARDED if doubtful and kind == _EPISODIC else kind
+        if doubtful and kind == _EPISODIC:
+            return _GUARDED
+        return kind
 
     def file_of(self, key: str) -> str:
         """Return the file name of a memory; empty if no memory can have that key."""
@@ -374,7 +395,9 @@ class ClaudeCode(FolderSource):
         """Return whether the archive has a memory of a subfolder."""
 
         def has_memory_below(archive: OpenArchive) -> bool:
-            names = [str(copy.key) for entry in archive.entries() for copy in archive.copies(entry)]
+            names: list[str] = []
+            for entry in archive.entries():
+                names += [str(copy.key) for copy in archive.copies(entry)]
             names += [copy.memory_id for copy in copies_in(archive)]
             return any("/" in name for name in names)
 
@@ -479,7 +502,9 @@ class ClaudeCode(FolderSource):
         """Return a record without the keys that archive format 3 added."""
         place = json.loads(record)["place"]
         older = {key: value for key, value in place.items() if key not in _SINCE_FORMAT_3}
-        return record if len(older) == len(place) else with_place(without_place(record), older)
+        if len(older) == len(place):
+            return record
+        return with_place(without_place(record), older)
 
     def diagnostics(self) -> list[Diagnostic]:
         """Return the diagnostics of front matter, index and retired memories."""
@@ -497,31 +522,46 @@ class ClaudeCode(FolderSource):
         view = self.view(moment)
         unlisted = [name for name in view.unlisted if name not in view.hubs]
         listed_count = len(view.notes) - len(view.hubs) - len(unlisted)
+        memories = counted(len(view.notes))
+        if moment.index is None and self.history().index:
+            checkout = in_shell("git", "-C", str(self.path), "checkout", "HEAD", "--", INDEX)
+            mend = command("index", self.name)
+            return Diagnostic(
+                name="index",
+                occurrences=1,
+                summary=f"there is no {INDEX}, and git has one: no start loads any of {memories}",
+                advice=f"bring it back: {checkout}, or {mend} with lines for what is new",
+            )
+        if moment.index is None and view.notes:
+            return Diagnostic(
+                name="index",
+                occurrences=1,
+                summary=f"there is no {INDEX}, so no start loads any of {memories}",
+                advice=self._index_advice(),
+            )
+        if len(unlisted) > listed_count:
+            count = counted(listed_count + len(unlisted))
+            return Diagnostic(
+                name="index",
+                occurrences=1,
+                summary=f"{INDEX} names no more than {listed_count:,} of {count}",
+                advice=self._index_advice(),
+            )
+        return Diagnostic(
+            name="index", occurrences=0, summary=f"{INDEX} leads to most of the memories", advice=""
+        )
+
+    def _index_advice(self) -> str:
+        """Return the advice for an index that is missing or omits most of the memories."""
         if knows_losses(self):
-            remedy = (
+            return (
                 f"{command('lost', self.name)} lists what it named; {command('index', self.name)} "
                 "restores these lines and adds one for each other file"
             )
-        else:
-            remedy = (
-                "it is not known whether it named more: the folder is not in git, and memlab has "
-                "no copies; "
-                f"{command('index', self.name)} shows a line for each file"
-            )
-        if moment.index is None and self.history().index:
-            problem = f"there is no {INDEX}, and git has one: no start loads any of "
-            checkout = in_shell("git", "-C", str(self.path), "checkout", "HEAD", "--", INDEX)
-            mend = command("index", self.name)
-            advice = f"bring it back: {checkout}, or {mend} with lines for what is new"
-            return Diagnostic("index", 1, f"{problem}{counted(len(view.notes))}", advice)
-        if moment.index is None and view.notes:
-            problem = f"there is no {INDEX}, so no start loads any of {counted(len(view.notes))}"
-            return Diagnostic("index", 1, problem, remedy)
-        if len(unlisted) > listed_count:
-            count = counted(listed_count + len(unlisted))
-            problem = f"{INDEX} names no more than {listed_count:,} of {count}"
-            return Diagnostic("index", 1, problem, remedy)
-        return Diagnostic("index", 0, f"{INDEX} leads to most of the memories", "")
+        return (
+            "it is not known whether it named more: the folder is not in git, and memlab has "
+            f"no copies; {command('index', self.name)} shows a line for each file"
+        )
 
     def view(self, moment: FolderMoment) -> FolderView:
         """Return the view of the folder at a moment.
@@ -740,14 +780,15 @@ class FileIntake(Intake):
 
     def reason_to_refuse(self, key: Key) -> str:
         """Return why the folder has no place for a memory of a subfolder; empty if it has one."""
-        above = [str(parent) for parent in PurePosixPath(str(key)).parents[:-1]]
-        if not above:
+        subfolders = {str(parent) for parent in PurePosixPath(str(key)).parents[:-1]}
+        if not subfolders:
             return ""
         if not self.source.is_placed:
             return "stays: the other folder has no memories in sub-folders"
-        in_the_way = sorted({*above} & self._names_at_first)
-        if in_the_way:
-            return f"stays: {in_the_way[0]} there is a store of its own, a link or a file"
+        names_in_the_way = subfolders & self._names_at_first
+        if names_in_the_way:
+            name = min(names_in_the_way)
+            return f"stays: {name} there is a store of its own, a link or a file"
         return ""
 
     def record_for(self, record: bytes) -> bytes:
@@ -768,7 +809,9 @@ class FileIntake(Intake):
         memory, file = memory_in(record)
         if file is None:
             return "stays: it has no file"
-        return "stays: a hub names it" if memory.place.get("hubs") else ""
+        if memory.place.get("hubs"):
+            return "stays: a hub names it"
+        return ""
 
     def start_with(self, records: Sequence[bytes]) -> MergedStart:
         """Return what a start would load of the index with the lines of some more memories."""
@@ -870,8 +913,10 @@ def _listed_by(memory: FolderMemory, entries: Sequence[Any]) -> FolderMemory:
 
 def state_in(memory: FolderMemory) -> str | None:
     """Return the index state of a memory; derive it if an older archive did not store it."""
-    state = memory.place.get("index_state")
-    return LISTED if state is None and memory.index_entries else state
+    state: str | None = memory.place.get("index_state")
+    if state is None and memory.index_entries:
+        return LISTED
+    return state
 
 
 def _has_memory_file(folder: Path) -> bool:
@@ -1139,9 +1184,9 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
         """
         old_file = state.retired_file
         pointer = list(state.entries.get(RETIRED, ()))
-        old_pointers = [entries["pointer"] for entries in (entries_before or {}).values()]
-        old_pointer: list[IndexEntry] = next(filter(None, old_pointers), [])
-        own_texts = {POINTER.strip(), *(str(entry["text"]).strip() for entry in old_pointer)}
+        old_pointer = _pointer_in(entries_before)
+        own_texts = {str(entry["text"]).strip() for entry in old_pointer}
+        own_texts.add(POINTER.strip())
         is_own_pointer = all(str(entry["text"]).strip() in own_texts for entry in pointer)
         if text.strip() == HEAD.strip() and is_own_pointer:
             if old_file or pointer:
@@ -1163,7 +1208,9 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
         """Return a ``RETIRED.md`` that has the mode and owner of the old file or of the index."""
         status = os.fstat(self._change.folder.handle)
         owner = (status.st_uid, status.st_gid)
-        template = old_file or state.moment.index or FileCopy(RETIRED, b"", 0o600, 0, owner)
+        template = old_file or state.moment.index
+        if template is None:
+            template = FileCopy(RETIRED, data=b"", mode=0o600, written=0, owner=owner)
         return template._replace(name=RETIRED, data=text, written=file_clock())
 
     def _check_moved(self, retired: Iterable[str], returned: Iterable[str]) -> None:
@@ -1197,6 +1244,16 @@ class _State:
     def retired_content(self) -> bytes:
         """The content of ``RETIRED.md``; its heading if it does not exist yet."""
         return _retired_bytes(self.moment) or HEAD
+
+
+def _pointer_in(entries_before: Mapping[str, Any] | None) -> list[IndexEntry]:
+    """Return the index entries that linked to ``RETIRED.md`` before a plan; empty if none did."""
+    if entries_before is not None:
+        for entries in entries_before.values():
+            pointer: list[IndexEntry] = entries["pointer"]
+            if pointer:
+                return pointer
+    return []
 
 
 def _with_lines_of(
@@ -1239,8 +1296,9 @@ def _with_lines_of(
 
 def _edited_texts(texts: Sequence[str], unedited: str) -> list[str]:
     """Return the texts of the entries of a memory if any of them was edited; else empty."""
-    is_edited = any(text.strip() != unedited.strip() for text in texts)
-    return list(texts) if is_edited else []
+    if any(text.strip() != unedited.strip() for text in texts):
+        return list(texts)
+    return []
 
 
 def _with_texts(name: str, entries: Sequence[IndexEntry], texts: Sequence[str]) -> list[IndexEntry]:

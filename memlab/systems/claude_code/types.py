@@ -150,7 +150,8 @@ def _in_tree(tree: Any, depth: int = 0) -> Iterator[Statement]:
         if isinstance(value, Mapping):
             yield from _in_tree(value, depth + 1)
         elif name == _TYPE or name in _OTHER_KEYS:
-            yield name, value.strip().lower() if isinstance(value, str) else None
+            stated_type = value.strip().lower() if isinstance(value, str) else None
+            yield name, stated_type
 
 
 def _loose_head(text: str, head: FrontMatter) -> str:

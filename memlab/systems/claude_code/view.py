@@ -246,9 +246,8 @@ class FolderView:
     @cached_property
     def retired_files(self) -> list[str]:
         """The files that ``RETIRED.md`` names and the index does not."""
-        return sorted(
-            self.retired_index.blocks_by_file(self.names).keys() - self.blocks_by_file.keys()
-        )
+        named_in_retired = self.retired_index.blocks_by_file(self.names).keys()
+        return sorted(named_in_retired - self.blocks_by_file.keys())
 
     def index_state(self, name: str) -> str | None:
         """Return whether the index lists, reaches or omits a file; None if the index is unknown."""
@@ -638,14 +637,15 @@ class FolderView:
         reached = counted(len(self.report["reached"]))
         verb = verb_for(len(self.hubs), "name")
         summary = f"{hubs} {verb} {reached} that {INDEX} does not: {_first_of(list(self.hubs))}"
-        return [Diagnostic("hubs", 0, summary, "")]
+        return [Diagnostic(name="hubs", occurrences=0, summary=summary, advice="")]
 
     def _retired_troubles(self, retired: Collection[str]) -> list[Diagnostic]:
         """Return the diagnostic for retired memories without a line, if any memory is retired."""
         existing = sorted(name for name in retired if name in self.notes)
         if not existing:
             return []
-        named = self.blocks_by_file.keys() | self.retired_index.blocks_by_file(self.names).keys()
+        retired_with_line = self.retired_index.blocks_by_file(self.names).keys()
+        named = self.blocks_by_file.keys() | retired_with_line
         missing = [name for name in existing if name not in named]
         reason = ""
         if RETIRED in self.moment.listing.others:
@@ -838,7 +838,7 @@ def _trouble(
     summary = if_none
     if affected:
         summary = f"{len(affected):,} {problem}: {_first_of(affected)}"
-    return Diagnostic(name, len(affected), summary, advice)
+    return Diagnostic(name=name, occurrences=len(affected), summary=summary, advice=advice)
 
 
 def _noun(items: Sequence[str], plural: str) -> str:

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from itertools import cycle
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -55,17 +55,28 @@ NULL: Final = "\x1e"
 """Represents NULL in the concatenated texts."""
 _DECIMALS: Final = 10_000.0
 """Factor that makes a confidence with up to four decimals a whole number."""
-_ALL_ARE_TEXTS: Final = " AND ".join(  # blobs sort after every text; NULL < x'' is NULL, not 0
-    f"({name} < x'') IS NOT 0" if name in NULLABLE else f"{name} < x''" for name in tables.TEXTS
-)
 _CONFIDENCE_AS_INTEGER: Final = f"CAST(confidence * {_DECIMALS} + 0.5 AS INTEGER)"
-_JOINED: Final = ", ".join(
-    f"group_concat(coalesce({name}, '{NULL}'), '{SEPARATOR}')"
-    if name in NULLABLE
-    else f"group_concat({name}, '{SEPARATOR}')"
-    for name in tables.TEXTS
-)
 
+
+def _is_text_sql(column: str) -> str:
+    """Return the SQL condition that a column holds text, or NULL where it may.
+
+    Blobs sort after every text. ``NULL < x''`` is NULL, not 0.
+    """
+    if column in NULLABLE:
+        return f"({column} < x'') IS NOT 0"
+    return f"{column} < x''"
+
+
+def _joined_sql(column: str) -> str:
+    """Return the SQL expression for the concatenated texts of a column."""
+    if column in NULLABLE:
+        return f"group_concat(coalesce({column}, '{NULL}'), '{SEPARATOR}')"
+    return f"group_concat({column}, '{SEPARATOR}')"
+
+
+_ALL_ARE_TEXTS: Final = " AND ".join(map(_is_text_sql, tables.TEXTS))
+_JOINED: Final = ", ".join(map(_joined_sql, tables.TEXTS))
 
 SELECT_JOINED: Final = f"""
 SELECT
@@ -97,7 +108,10 @@ def scan_rows(
     With several connections, each of them reads in a thread of its own.
     """
     ranges = list(_ranges(connections[0]))
-    readers = [partial(_read, connection, [], with_body=with_body) for connection in connections]
+    readers = []
+    for connection in connections:
+        previous_texts: list[Any] = []  # one list for each connection
+        readers.append(partial(_read, connection, previous_texts, with_body=with_body))
     if len(readers) == 1:
         yield from map(readers[0], ranges)
         return
@@ -137,13 +151,13 @@ def _ranges(connection: sqlite3.Connection) -> Iterator[Range]:
 
 
 def _read(
-    connection: sqlite3.Connection, kept: list[Any], rowids: Range, *, with_body: bool
+    connection: sqlite3.Connection, previous_texts: list[Any], rowids: Range, *, with_body: bool
 ) -> Rows:
     """Return a batch of rows. A batch whose texts are too large to be joined is read in halves.
 
-    The caller keeps `kept` between calls. It holds the joined texts of the previous batch until
-    those of this batch are read: freed memory would go back to the system, and allocating it again
-    takes as long as the reading.
+    `previous_texts` holds the joined texts of the previous batch until those of this batch are
+    read: freed memory would go back to the system, and allocating it again takes as long as the
+    reading.
     """
     connection.text_factory = bytes
     try:
@@ -152,24 +166,24 @@ def _read(
     except sqlite3.DataError:
         first, last = rowids
         if first < last:
-            return _read_halves(connection, kept, rowids, with_body=with_body)
+            return _read_halves(connection, previous_texts, rowids, with_body=with_body)
         if with_body:
             return one_by_one(connection, rowids)
         return _without_body(without_reading_body(connection, rowids))
     table = _split_joined(connection, rowids, joined)
-    kept[:] = joined
+    previous_texts[:] = joined
     rows = one_by_one(connection, rowids) if table is None else Rows(table)
     return rows if with_body else _without_body(rows)
 
 
 def _read_halves(
-    connection: sqlite3.Connection, kept: list[Any], rowids: Range, *, with_body: bool
+    connection: sqlite3.Connection, previous_texts: list[Any], rowids: Range, *, with_body: bool
 ) -> Rows:
     """Return a batch of rows, read in two parts."""
     first, last = rowids
     middle = first + (last - first) // 2
-    lower = _read(connection, kept, (first, middle), with_body=with_body)
-    upper = _read(connection, kept, (middle + 1, last), with_body=with_body)
+    lower = _read(connection, previous_texts, (first, middle), with_body=with_body)
+    upper = _read(connection, previous_texts, (middle + 1, last), with_body=with_body)
     table = pa.concat_tables([lower.table, upper.table], promote_options="default")
     return Rows(table, [*lower.faults, *upper.faults])
 
@@ -336,7 +350,9 @@ def add_signals(
                 signals_by_position[position] = values
         with_signals = _with_signals(rows, names, signals_by_position)
         own_rows = _fetched(connection, _text, own_columns_query, rows) if others else []
-        own_columns = {name: [row[at] for row in own_rows] for at, name in enumerate(others)}
+        own_columns = {}
+        for number, name in enumerate(others):
+            own_columns[name] = [row[number] for row in own_rows]
         yield Rows(with_signals.table, with_signals.faults, own_columns)
 
 
@@ -349,12 +365,12 @@ def with_retired(rows: Rows, retired: RetiredMemories) -> Rows:
     is_superseded_by_itself = pc.equal(table["superseded_by"], table["memory_id"])
     is_superseded_by_itself = pc.fill_null(is_superseded_by_itself, False)  # noqa: FBT003
     retired_at: list[Any] = [None] * len(table)
-    for place in np.flatnonzero(tables.as_numbers(is_superseded_by_itself)).tolist():
-        memory_id = table["memory_id"][place].as_py()
-        position = table["position"][place].as_py()
+    for row in np.flatnonzero(tables.as_numbers(is_superseded_by_itself)).tolist():
+        memory_id = table["memory_id"][row].as_py()
+        position = table["position"][row].as_py()
         retirement = retired.at(position, memory_id)
         if retirement:
-            retired_at[place] = retirement.retired_at
+            retired_at[row] = retirement.retired_at
     retired_column = pa.array(retired_at, tables.MOMENT)
     superseded_by = pc.if_else(
         retired_column.is_valid(), pa.nulls(1, tables.TEXT)[0], table["superseded_by"]
@@ -368,13 +384,13 @@ def with_retired(rows: Rows, retired: RetiredMemories) -> Rows:
 def _with_signals(rows: Rows, names: Sequence[str], signals: Mapping[int, Sequence[Any]]) -> Rows:
     """Return a batch with a typed column per signal; `signals` has the values by position."""
     table = rows.table
-    faults = [*rows.faults]
+    faults = list(rows.faults)
     positions = table["position"].to_pylist() if names else []
-    for place, name in enumerate(names):
+    for column, name in enumerate(names):
         kind = tables.SIGNALS.field(name).type
         values = []
         for position in positions:
-            stored_value = signals[position][place] if position in signals else None
+            stored_value = signals[position][column] if position in signals else None
             value = None
             if stored_value is not None:
                 value, reason = _parsed(kind, stored_value)
@@ -407,24 +423,32 @@ def _text(value: bytes) -> str | bytes:
 
 def _parsed(kind: Any, stored: object) -> tuple[Any, str | None]:
     """Return a stored value as a value of an Arrow type, or None and the reason."""
-    is_valid, convert, requirement = _PARSERS[kind]
-    if not is_valid(stored):
+    parser = _PARSERS[kind]
+    if not parser.is_valid(stored):
         shown_value = shortened(stored) if isinstance(stored, str) else repr(stored)
-        return None, f"{shown_value} is {requirement}"
+        return None, f"{shown_value} is {parser.fault}"
     try:
-        return convert(stored), None
+        return parser.convert(stored), None
     except ValueError as error:
         return None, str(error)
 
 
-_PARSERS: Final[dict[Any, tuple[Callable[[Any], bool], Callable[[Any], Any], str]]] = {
-    pa.float64(): (lambda value: isinstance(value, int | float), float, "not a number"),
-    pa.int64(): (lambda value: isinstance(value, int), int, "not a whole number"),
-    pa.bool_(): (lambda value: value in (0, 1), bool, "neither 0 nor 1"),
-    tables.TEXT: (lambda value: isinstance(value, str), str, "not text"),
-    tables.MOMENT: (lambda value: isinstance(value, str), moment_of, "not text"),
+class _Parser(NamedTuple):
+    """The check of a stored value, its conversion, and the fault if the check fails."""
+
+    is_valid: Callable[[Any], bool]
+    convert: Callable[[Any], Any]
+    fault: str
+
+
+_PARSERS: Final[dict[Any, _Parser]] = {
+    pa.float64(): _Parser(lambda value: isinstance(value, int | float), float, "not a number"),
+    pa.int64(): _Parser(lambda value: isinstance(value, int), int, "not a whole number"),
+    pa.bool_(): _Parser(lambda value: value in (0, 1), bool, "neither 0 nor 1"),
+    tables.TEXT: _Parser(lambda value: isinstance(value, str), str, "not text"),
+    tables.MOMENT: _Parser(lambda value: isinstance(value, str), moment_of, "not text"),
 }
-"""For each type of a signal: the check of a stored value, its conversion, and a message."""
+"""The parser of each type of a signal."""
 
 
 def rows_of_records(records: Iterable[Record], *, with_body: bool = False) -> Iterator[Rows]:
@@ -434,8 +458,10 @@ def rows_of_records(records: Iterable[Record], *, with_body: bool = False) -> It
         rows = _rows_of(_stored_values(position, row) for position, row in parsed)
         # The last element has the values; those before it are the key of the row in that table.
         signals = {position: row[SIDE_TABLE][-1] for position, row in parsed if SIDE_TABLE in row}
-        present = {name for row in signals.values() for name in row if row[name] is not None}
-        names = [name for name in tables.SIGNALS.names if name in present]
+        names_with_value: set[str] = set()
+        for row in signals.values():
+            names_with_value.update(name for name, value in row.items() if value is not None)
+        names = [name for name in tables.SIGNALS.names if name in names_with_value]
         values = {
             position: [_readable_value(row.get(name)) for name in names]
             for position, row in signals.items()

@@ -40,17 +40,22 @@ class MemoryItems(base.Source):
     tables: ClassVar = {"memory_items": ("memory_id",)}
 
     def __init__(self, location: "str | PathLike[str] | SqliteMemoryStore") -> None:
-        self._open: SqliteMemoryStore | None = None
-        if isinstance(location, SqliteMemoryStore):
-            self._open = location if location.path is None else None
-            self._location: str | Path = ":memory:" if location.path is None else location.path
-        else:
+        self._store_in_memory: SqliteMemoryStore | None = None
+        self._location: str | Path
+        if not isinstance(location, SqliteMemoryStore):
             self._location = fspath(location)
+        elif location.path is None:
+            self._store_in_memory = location
+            self._location = ":memory:"
+        else:
+            self._location = location.path
 
     @property
     def name(self) -> str:
         """Absolute path, or ``:memory:``."""
-        return ":memory:" if self._open is not None else str(self.permissions_template)
+        if self._store_in_memory is not None:
+            return ":memory:"
+        return str(self.permissions_template)
 
     @property
     def path(self) -> Path:
@@ -71,9 +76,9 @@ class MemoryItems(base.Source):
     @contextmanager
     def reading(self) -> Iterator[readers.Reader]:
         """Open the store for reading at one consistent moment, without writing anything."""
-        if self._open is not None:
+        if self._store_in_memory is not None:
             with closing(database.connect(":memory:")) as copy:
-                self._open.connection.backup(copy)
+                self._store_in_memory.connection.backup(copy)
                 yield _Reader(copy)
             return
         path = database.store_file(self._location)
@@ -99,7 +104,7 @@ class MemoryItems(base.Source):
     def check_sound(self) -> None:
         """Raise StoreError if the write-ahead log, the table or its indexes are damaged."""
         super().check_sound()
-        if self._open is not None:
+        if self._store_in_memory is not None:
             return
         faults = read_snapshot(
             self.path, lambda connection: database.table_faults(connection, "memory_items")
@@ -171,7 +176,7 @@ class MemoryItems(base.Source):
 
     def _check_file(self) -> None:
         """Raise UnsafeDeletionError for a store in memory, which cannot have an archive."""
-        if self._open is not None or self._location == ":memory:":
+        if self._location == ":memory:":
             raise UnsafeDeletionError(
                 "a store in memory has no file, so it can have no archive: make the store with "
                 "SqliteMemoryStore(path), then plan"
@@ -257,6 +262,7 @@ class _Writer(_Reader, readers.SupersedingWriter):
         super().__init__(connection)
         self._protected = protected
         self._replaces = False
+        """Whether the deleted rows are inserted again in the same change."""
 
     def replace(self, expected: Mapping[readers.Key, str], records: readers.Records) -> None:
         self._replaces = True
@@ -264,11 +270,11 @@ class _Writer(_Reader, readers.SupersedingWriter):
         self._replaces = False
 
     def _delete(self, expected: Mapping[readers.Key, str]) -> None:
-        load_bearing = classify_rows(self._connection, self._protected)
+        must_remain = classify_rows(self._connection, self._protected)
         stored.fill_positions(self._connection, "wanted", cast("Iterable[int]", expected))
         if self._replaces:  # a replaced row may be load-bearing: it is inserted again
-            load_bearing -= count_load_bearing(self._connection, _IS_WANTED)
-        delete_rows(self._connection, _IS_WANTED, load_bearing)
+            must_remain -= count_load_bearing(self._connection, _IS_WANTED)
+        delete_rows(self._connection, _IS_WANTED, must_remain)
 
     def identity_sample(self, leaving: Iterable[readers.Key]) -> list[SampleRow]:
         stored.fill_positions(self._connection, "wanted", cast("Iterable[int]", leaving))
