@@ -305,7 +305,7 @@ def _apply_locked(change: PlannedChange) -> Receipt:
         new_entry,
         _copies(writer, to_delete),
         at=change.now,
-        staying=writer.identity_sample(memory.key for memory in plan.memories),
+        identity_sample=writer.identity_sample(memory.key for memory in plan.memories),
         on_step=change.on_step,
         is_undone=partial(_is_unchanged_after, writer),
     ):

@@ -92,7 +92,9 @@ def _interruption_of(
         return None
     if entry.memories:
         state = archive.state_of(reader.records, entry)
-        return None if state.is_gone else _interrupted_deletion(source.name, entry, state)
+        if state.is_gone:
+            return None
+        return _interrupted_deletion(source.name, entry, state)
     if is_in_effect(reader, source, archive, entry):
         return None
     digest = entry.digest[:12]

@@ -229,8 +229,9 @@ def _interrupted_copies(
         if recorded.digest != change.plan.digest:
             digests.append(recorded.digest)
         if present:
-            # A folder has one index, so there is at most one version.
-            version = next(iter(recorded.index_before.values()), version)
+            # A folder has one index, so this loop runs once at most.
+            for index_before in recorded.index_before.values():
+                version = index_before
     return _InterruptedCopies(records=present, digests=digests, version=version)
 
 
@@ -274,12 +275,12 @@ def _check_not_private(other_change: StoreChange, records: Mapping[Key, bytes]) 
 
 def contents_of(source: Source) -> dict[Key, str]:
     """Return by key the digest of the content of each memory of a folder."""
-    return read_consistent(
-        source,
-        lambda reader: {
-            key: content_digest(source, record) for key, record in reader.records(keys_in(reader))
-        },
-    )
+
+    def digests_of(reader: Reader) -> dict[Key, str]:
+        records = reader.records(keys_in(reader))
+        return {key: content_digest(source, record) for key, record in records}
+
+    return read_consistent(source, digests_of)
 
 
 @dataclass(frozen=True)

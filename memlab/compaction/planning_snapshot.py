@@ -16,7 +16,7 @@ from memlab import columns as col
 from memlab.compaction import plans
 from memlab.compaction.plans import KeptMemory, PlannedMemory
 from memlab.errors import ChangedWhileReadError
-from memlab.frame.fields import Flags, as_instant, retired_rows, rows_in_state
+from memlab.frame.fields import Flags, Times, as_instant, retired_rows, rows_in_state
 from memlab.frame.loading import frame_of
 from memlab.policies.base import Decision
 from memlab.sources.base import Source
@@ -90,11 +90,9 @@ class PlanningSnapshot:
         self.token_rule: Final = str(frame.attrs[col.TOKEN_RULE])
         self.columns: Final[Columns] = _columns_of(frame)
         self.labels: Final = _labels_of(frame)
-        self._expires_at: Final = (
-            np.asarray(frame[col.EXPIRES_AT].array, dtype="datetime64[us]")
-            if col.EXPIRES_AT in frame
-            else None
-        )
+        self._expires_at: Times | None = None
+        if col.EXPIRES_AT in frame:
+            self._expires_at = np.asarray(frame[col.EXPIRES_AT].array, dtype="datetime64[us]")
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -603,7 +603,10 @@ class Plan(DisplayMixin):
             ("policy", wire.policy_in_words(self.policy)),
             ("made", wire.minute_in_words(self.made_at)),
         ]
-        facts += self._size_facts_below_effect() if below_effect else self._size_facts()
+        if below_effect:
+            facts.extend(self._size_facts_below_effect())
+        else:
+            facts.extend(self._size_facts())
         facts.append(("tokens", self.token_rule))
         if not self.merges:
             facts += _unlisted_facts(self)

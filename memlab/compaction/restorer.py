@@ -88,9 +88,9 @@ def restore(
     """
     expect(receipt, Receipt, IndexReceipt, str, call="memlab.restore", name="receipt")
     expect(into, str, PathLike, call="memlab.restore", name="into", optional=True)
-    requested_ids = (
-        None if ids is None else frozenset(texts(ids, call="memlab.restore", name="ids"))
-    )
+    requested_ids: frozenset[str] | None = None
+    if ids is not None:
+        requested_ids = frozenset(texts(ids, call="memlab.restore", name="ids"))
     moment = moment_or_now(now, call="memlab.restore")
     if isinstance(receipt, str):
         digest = receipt

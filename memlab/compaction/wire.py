@@ -148,7 +148,9 @@ def _json_value(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, Size):
         return to_json_fields(value, {Size: SIZE_KEYS})
-    return dict(value) if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping):
+        return dict(value)
+    return value
 
 
 def iter_json(content: Mapping[str, Any], keys: StoredKeys, *, in_lines: bool) -> Iterator[str]:
@@ -393,9 +395,7 @@ def _value_of_type(
     if declared_type is datetime:
         return time_of(content, name)
     if declared_type in (Size, Size | None):
-        types = (dict,) if declared_type is Size else (dict, NoneType)
-        size = field_of(content, name, *types)
-        return None if size is None else next(_iter_named_tuples([size], Size, SIZE_KEYS))
+        return _size_in(content, name, is_optional=declared_type is not Size)
     if get_origin(declared_type) is Mapping:
         return field_of(content, name, dict)
     if declared_type == tuple[str, ...]:
@@ -405,6 +405,16 @@ def _value_of_type(
         row_type = get_args(declared_type)[0]
         return tuples_of(content, name, row_type, keys)
     return field_of(content, name, *_types_in(declared_type))
+
+
+def _size_in(content: Mapping[str, Any], name: str, *, is_optional: bool) -> Size | None:
+    """Return a field that holds a size; None for JSON's null, if that is allowed."""
+    types = (dict, NoneType) if is_optional else (dict,)
+    size_fields = field_of(content, name, *types)
+    if size_fields is None:
+        return None
+    (size,) = _iter_named_tuples([size_fields], Size, SIZE_KEYS)
+    return size
 
 
 def _types_in(declared_type: Any) -> tuple[type, ...]:
@@ -485,7 +495,9 @@ def _as_options(name: str, policy: Mapping[str, Any]) -> str:
 def _single_option(option: str, value: Any) -> str:
     """Return an option with a setting, or with a list of names separated by commas."""
     values = value if isinstance(value, list) else [value]
-    return in_shell(option, ",".join(map(_option_value, values)) or "none")
+    if not values:
+        return in_shell(option, "none")
+    return in_shell(option, ",".join(map(_option_value, values)))
 
 
 def _option_with_text(option: str, value: Any) -> str:

@@ -129,8 +129,8 @@ class ActivationBacktest:
 
         Parameters
         ----------
-        sized_capacity : Space
-            The capacity.
+        sized_capacity : Capacity
+            The capacity with its unit.
         needs_so_far : int, optional
             The number of needs that have arisen so far; all by default.
         """

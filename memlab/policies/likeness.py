@@ -28,7 +28,7 @@ _MAX_CANDIDATE_SHARE: Final = 1 / 8
 
 def vectors_of(texts: Sequence[str], vectorise: Vectorise | None = None) -> Any:
     """Return the vectors of texts: those of `vectorise`, or else the counts of words."""
-    vectors = (vectorise or word_counts)(texts)
+    vectors = word_counts(texts) if vectorise is None else vectorise(texts)
     if np.ndim(vectors) != 2 and not hasattr(vectors, "tocsr"):
         raise ValueError(f"vectorise returned {type(vectors).__name__}, not a matrix")
     if vectors.shape[0] != len(texts):
@@ -44,10 +44,9 @@ def word_counts(texts: Sequence[str]) -> Any:
     ends = [0]
     for text in texts:
         for word in counted_words(text):
-            column = column_of.get(word)
-            if column is None:
-                column = column_of[word] = crc32(word.encode("utf-8", "replace")) % FEATURES
-            columns.append(column)
+            if word not in column_of:
+                column_of[word] = crc32(word.encode("utf-8", "replace")) % FEATURES
+            columns.append(column_of[word])
         ends.append(len(columns))
     counts = sparse.csr_matrix(
         (np.ones(len(columns)), np.array(columns, dtype=np.int32), np.array(ends)),
@@ -177,9 +176,8 @@ class SimilaritySearch:
 
         `rows` and `candidates` are row numbers in ascending order.
         """
-        candidates = (
-            candidates[: np.searchsorted(candidates, rows[-1])] if len(rows) else candidates
-        )
+        if len(rows):  # an older candidate has a lower number than the last row
+            candidates = candidates[: np.searchsorted(candidates, rows[-1])]
         if not len(candidates) or not len(rows):
             return Pairs(rows[:0], rows[:0], np.empty(0))
         newer, older, cosine = self._products(rows, candidates)

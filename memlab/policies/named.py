@@ -40,6 +40,13 @@ from memlab.settings import NUMBERS, REPLACED, SIZED, Settings
 from memlab.text import in_shell, shortened
 
 
+class NamedCall(NamedTuple):
+    """The name and the settings that a named pipeline was made from."""
+
+    name: str
+    settings: Mapping[str, Any]
+
+
 @dataclass(frozen=True, init=False)
 class Pipeline(Policy):
     """Policies in order; each decides about the rows that the previous one left.
@@ -54,7 +61,7 @@ class Pipeline(Policy):
 
     policies: tuple[Policy, ...]
 
-    asked_for: ClassVar[tuple[str, Mapping[str, Any]] | None] = None
+    named_call: ClassVar[NamedCall | None] = None
     origin: ClassVar[str] = "odek, MemForge: several rules in order"
     population: ClassVar[Population] = "all"
     runner: ClassVar[RunnerName] = "steps"
@@ -116,7 +123,7 @@ class Pipeline(Policy):
         Rows below `threshold` are evicted unless they are graduated. An agent may hold `max_items`
         rows; 0 is off.
         """
-        steps = rules.ImportanceFloor(threshold), rules.ImportanceBudget(max_items)
+        steps = [rules.ImportanceFloor(threshold), rules.ImportanceBudget(max_items)]
         return cls._with_name("memforge", steps, threshold=threshold, max_items=max_items)
 
     @classmethod
@@ -125,15 +132,14 @@ class Pipeline(Policy):
 
         At most `max_items` rows may match the agent, thread, namespace and tags of a row.
         """
-        return cls._with_name(
-            "betterdb", (rules.TimeToLive(), rules.ValueCap(max_items)), max_items=max_items
-        )
+        steps = [rules.TimeToLive(), rules.ValueCap(max_items)]
+        return cls._with_name("betterdb", steps, max_items=max_items)
 
     @classmethod
     def _with_name(cls, name: str, steps: Iterable[Policy], **settings: Any) -> "Pipeline":
         """Return a pipeline that remembers the name and the settings it was made from."""
         pipeline = cls(*steps)
-        pipeline._set("asked_for", (name, settings))
+        pipeline._set("named_call", NamedCall(name, settings))
         return pipeline
 
     @property
@@ -309,13 +315,11 @@ def _user_class(name: str) -> type[Policy]:
     except AttributeError:
         value = None
     if not is_policy_class(value):
-        policies_in_module = [
-            key for key, value in vars(module).items() if is_policy_class(value, module_name)
-        ]
+        names = [name for name, item in vars(module).items() if is_policy_class(item, module_name)]
+        existing = ", ".join(names) if names else "none"
         raise PolicyError(
-            f"{module_name} has no policy {class_name!r}, only: "
-            f"{', '.join(policies_in_module) or 'none'}; a policy is a class with memlab.Policy as "
-            "its base, @dataclass(frozen=True) above it and an evict"
+            f"{module_name} has no policy {class_name!r}, only: {existing}; a policy is a class "
+            "with memlab.Policy as its base, @dataclass(frozen=True) above it and an evict"
         )
     kind: type[Policy] = value
     return kind
@@ -459,7 +463,8 @@ def family_of(policy: Policy) -> str:
     if as_named is None:
         return " > ".join(family_of(step) for step in policy.steps)
     size = _first_size(as_named.settings)
-    return ", ".join([as_named.name, *(name for name in as_named.changed if name != size)])
+    other_settings = [name for name in as_named.changed if name != size]
+    return ", ".join([as_named.name, *other_settings])
 
 
 def label_of(policy: Policy) -> str:
@@ -534,8 +539,8 @@ def _as_named(policy: Policy, *, with_size: bool = False) -> _NamedPolicy | None
         name = policy.name
         settings = settings_of(type(policy))
         values: Mapping[str, Any] = vars(policy)
-    elif isinstance(policy, Pipeline) and policy.asked_for is not None:
-        name, values = policy.asked_for
+    elif isinstance(policy, Pipeline) and policy.named_call is not None:
+        name, values = policy.named_call
         settings = NAMED[name].settings
     else:
         return None
@@ -565,7 +570,9 @@ def _short_text(value: Any) -> str:
         days = value / timedelta(days=1)
         if days >= 100:
             return f"{days:.0f} d"
-        return f"{days:.3g} d" if days >= 1 else f"{24 * days:.3g} h"
+        if days >= 1:
+            return f"{days:.3g} d"
+        return f"{24 * days:.3g} h"
     if isinstance(value, tuple):
         return "+".join(map(str, value)) or "none"
     return getattr(value, "__name__", str(value))

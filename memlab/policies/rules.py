@@ -41,7 +41,7 @@ def recency_decay(age: Any, half_life: Any) -> Any:
     0.25
     """
     half_lives = age / half_life
-    # This is np.maximum(half_lives, _LOWEST_AGE), but gives a Python float for a single age.
+    # This is np.maximum(half_lives, _MIN_HALF_LIVES), but gives a Python float for a single age.
     is_representable = half_lives > _MIN_HALF_LIVES
     bounded = half_lives * is_representable + _MIN_HALF_LIVES * (1 - is_representable)
     return 2.0**-bounded
@@ -494,15 +494,18 @@ def partition_by_scope(rows: pd.DataFrame, fields: Sequence[str]) -> list[base.S
         return base.one_scope(rows)
     labels = rows[known_fields].copy(deep=False)
     if col.TAGS in known_fields:
-        # Tags are compared as a set; no tags count as a missing value.
-        tags = rows[col.TAGS].map(lambda tags: ",".join(sorted(set(tags))) or None)
-        labels[col.TAGS] = tags.astype("str")
+        labels[col.TAGS] = rows[col.TAGS].map(_tag_set_as_text).astype("str")
     rows_of_scopes = labels.groupby(known_fields, dropna=False, sort=False).indices
     scopes = []
     for rows_of_scope in rows_of_scopes.values():
         members = np.asarray(rows_of_scope)
         scopes.append(base.Scope(members=members, owners=members))
     return scopes
+
+
+def _tag_set_as_text(tags: Sequence[str]) -> str | None:
+    """Return a text that is equal for equal sets of tags; None, a missing value, for no tags."""
+    return ",".join(sorted(set(tags))) or None
 
 
 def overlapping_scopes(rows: pd.DataFrame, fields: Sequence[str]) -> list[base.Scope]:

@@ -41,7 +41,9 @@ class TextIndex:
     def __init__(
         self, policy: NearDuplicate | None, read: Callable[[], Sequence[IndexedText]]
     ) -> None:
-        self._policy: Any = policy if policy and policy.threshold > 0 else None
+        self._policy: Any = None
+        if policy is not None and policy.threshold > 0:
+            self._policy = policy
         self._read = read
         self.forget()
         if self._policy:
@@ -73,8 +75,8 @@ class TextIndex:
         if highest < self._policy.threshold - 1e-6:
             return None
         ids = list(self._order_of)
-        alike = [ids[place] for place in np.flatnonzero(similarity == highest)]
-        newest = max(alike, key=lambda memory_id: (self._order_of[memory_id], memory_id))
+        most_similar = [ids[row] for row in np.flatnonzero(similarity == highest)]
+        newest = max(most_similar, key=lambda memory_id: (self._order_of[memory_id], memory_id))
         return str(newest)
 
     def add(self, memory_id: str, title: str, body: str, order: Any) -> None:
@@ -86,7 +88,7 @@ class TextIndex:
     def discard(self, memory_id: str) -> None:
         """Remove a row."""
         if self._order_of and memory_id in self._order_of:
-            is_other = np.array([known != memory_id for known in self._order_of])
+            is_other = np.array([other_id != memory_id for other_id in self._order_of])
             self._vectors = self._vectors[is_other]
             del self._order_of[memory_id]
 

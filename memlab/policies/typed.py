@@ -67,7 +67,9 @@ class Setting:
             return "|".join(map(str, get_args(first)))
         if get_origin(first) is tuple:
             return "NAMES"
-        return _RULE_OF_TYPE[first].metavar if first in _RULE_OF_TYPE else ""
+        if first not in _RULE_OF_TYPE:
+            return ""
+        return _RULE_OF_TYPE[first].metavar
 
     def checked(self, value: Any) -> Any:
         """Return `value` converted to the setting's type, such as a numpy to a Python number."""
@@ -97,7 +99,8 @@ class Setting:
         is_misplaced_flag = isinstance(value, bool) and first is not bool
         if not isinstance(value, rule.accepts) or is_misplaced_flag:
             raise refusal(value, first.__name__, call=self.owner, name=self.name)
-        return self._within_bounds(value if first is timedelta else first(value))
+        converted = value if first is timedelta else first(value)
+        return self._within_bounds(converted)
 
     def _matching_choice(self, choices: tuple[Any, ...], value: Any, *, is_text: bool) -> Any:
         """Return the choice that a value, or a text, equals."""

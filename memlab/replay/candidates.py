@@ -74,8 +74,8 @@ class Rule:
     def policy_name(self) -> str:
         """Short name of its policies, such as ``"recent"``."""
         policy = self.policy(1)
-        if isinstance(policy, Pipeline) and policy.asked_for is not None:
-            return policy.asked_for[0]
+        if isinstance(policy, Pipeline) and policy.named_call is not None:
+            return policy.named_call.name
         return policy.name
 
     def label(self, policy: Policy) -> str:

@@ -431,7 +431,7 @@ class OpenArchive:
         new_copies: Iterable[NewCopy],
         *,
         at: datetime,
-        staying: Iterable[SampleRow] | None = None,
+        identity_sample: Iterable[SampleRow] | None = None,
         on_step: Callable[[str], None] = lambda _: None,
         is_undone: Callable[[BaseException], bool] = lambda _: True,
     ) -> Iterator[None]:
@@ -449,7 +449,7 @@ class OpenArchive:
             The copies of the memories that the block deletes.
         at : datetime
             The time to record.
-        staying : iterable of SampleRow, optional
+        identity_sample : iterable of SampleRow, optional
             The sample of memories that stay, by which the store is recognized later.
         on_step : callable
             Called with the name of each completed step.
@@ -476,8 +476,8 @@ class OpenArchive:
                 "UPDATE applies SET plan_json_zlib = ? WHERE apply = ?", (packed_plan, entry_number)
             )
             self._check_copies(entry_number, new_entry.memories)
-            if staying is not None:
-                self.note_identity_sample(staying)
+            if identity_sample is not None:
+                self.note_identity_sample(identity_sample)
             on_step("copied")
         on_step("archived")
         self.check_in_place()
@@ -568,10 +568,10 @@ class OpenArchive:
         """Return whether the archive has an optional table."""
         return bool(self.rows("SELECT 1 FROM sqlite_schema WHERE name = ?", name))
 
-    def note_identity_sample(self, staying: Iterable[SampleRow]) -> None:
+    def note_identity_sample(self, sample: Iterable[SampleRow]) -> None:
         """Note memories by which the store is recognized, in the transaction of the caller."""
         self.connection.execute(
-            "INSERT OR REPLACE INTO about VALUES (?, ?)", (_SAMPLE_NAME, json.dumps(list(staying)))
+            "INSERT OR REPLACE INTO about VALUES (?, ?)", (_SAMPLE_NAME, json.dumps(list(sample)))
         )
 
     def erase(self, digest: str) -> None:

@@ -128,7 +128,7 @@ def archived_first(
         deletion = NewEntry(
             digest=digest, policy=policy_and_reason.policy, made_at=at, memories=count
         )
-        with opened.adding_entry(deletion, copies, at=at, staying=sample):
+        with opened.adding_entry(deletion, copies, at=at, identity_sample=sample):
             yield digest
 
 
