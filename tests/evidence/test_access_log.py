@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from memlab import columns as c
@@ -53,7 +54,9 @@ def test_add_writes_a_line_with_utc_time_defaulting_to_now(tmp_path: Path) -> No
     first, second = lines_of(path)
     assert first == {"memory_id": "a", "at": "2026-03-01T12:00:00+00:00", "session": "s1"}
     assert set(second) == {"memory_id", "at"}
-    assert before <= datetime.fromisoformat(second["at"]) <= datetime.now(UTC)
+    at = datetime.fromisoformat(second["at"])
+    assert before <= at
+    assert at <= datetime.now(UTC)
 
 
 @pytest.mark.parametrize("memory_id", ["a\nb", "\u2028", "ü", "\ud800", '"}', "x" * 100_000])
@@ -71,7 +74,7 @@ def test_concurrent_processes_write_whole_lines_across_rotation(tmp_path: Path) 
     def write(writer: int) -> None:
         write_on(AccessLog(path, max_bytes=2**14), writer, 200)
 
-    writers = [FORK.Process(target=write, args=(n,)) for n in range(16)]
+    writers = [FORK.Process(target=write, args=(number,)) for number in range(16)]
     for writer in writers:
         writer.start()
     for writer in writers:
@@ -79,7 +82,10 @@ def test_concurrent_processes_write_whole_lines_across_rotation(tmp_path: Path) 
     log = read_access_log(path)
     assert log.attrs[PASSED_OVER] == {}
     names = log[c.MEMORY_ID].str.extract(r"(?P<writer>\d+)-(?P<number>\d+)").astype(int)
-    assert [*names.groupby("writer")["number"].agg(list)] == [[*range(200)]] * 16
+    numbers_by_writer = names.groupby("writer")["number"].agg(list)
+    assert len(numbers_by_writer) == 16
+    for numbers in numbers_by_writer:
+        assert numbers == list(range(200))
     assert [part.name for part in log_parts(path)[:2]] == ["reads.log.1", "reads.log.2"]
     assert len(log_parts(path)) > 10  # parts are sorted by number
     assert all(part.stat().st_size <= 2**14 for part in log_parts(path))
@@ -89,7 +95,7 @@ def test_concurrent_processes_write_whole_lines_across_rotation(tmp_path: Path) 
 def test_open_log_can_be_used_by_forked_children_and_threads(tmp_path: Path, kind: Any) -> None:
     log = AccessLog(tmp_path / "reads.log", max_bytes=4096)
     log.add("before", NOON)
-    writers = [kind(target=write_on, args=(log, n, 100)) for n in range(4)]
+    writers = [kind(target=write_on, args=(log, number, 100)) for number in range(4)]
     for writer in writers:
         writer.start()
     write_on(log, 4, 100)
@@ -98,33 +104,42 @@ def test_open_log_can_be_used_by_forked_children_and_threads(tmp_path: Path, kin
     assert len(lines_of(log.path)) == 501
 
 
-@pytest.mark.parametrize("cut", [1, 2, 20, 50])
-def test_truncated_line_loses_only_that_line(tmp_path: Path, cut: int) -> None:
-    path = tmp_path / "reads.log"
+def log_truncated_by(path: Path, size: int) -> pd.DataFrame:
+    """Cut a log of two lines, append two more, and read it."""
     with AccessLog(path) as log:
         log.add("a", NOON)
         log.add("torn", NOON)
-    os.truncate(path, path.stat().st_size - cut)
+    os.truncate(path, path.stat().st_size - size)
     with AccessLog(path) as log:
         log.add("b", NOON)
         log.add("c", NOON)
-    logged = read_access_log(path)
-    whole = cut == 1  # only the line end is missing
-    assert logged[c.MEMORY_ID].tolist() == ["a", *(["torn"] if whole else []), "b", "c"]
-    assert logged.attrs[PASSED_OVER] == ({} if whole else {"cut short, or no JSON object": 1})
+    return read_access_log(path)
+
+
+@pytest.mark.parametrize("size", [2, 20, 50])
+def test_truncated_line_loses_only_that_line(tmp_path: Path, size: int) -> None:
+    logged = log_truncated_by(tmp_path / "reads.log", size)
+    assert logged[c.MEMORY_ID].tolist() == ["a", "b", "c"]
+    assert logged.attrs[PASSED_OVER] == {"cut short, or no JSON object": 1}
+
+
+def test_line_without_its_end_is_not_lost(tmp_path: Path) -> None:
+    logged = log_truncated_by(tmp_path / "reads.log", 1)
+    assert logged[c.MEMORY_ID].tolist() == ["a", "torn", "b", "c"]
+    assert logged.attrs[PASSED_OVER] == {}
 
 
 def test_killed_writer_loses_at_most_one_line(tmp_path: Path) -> None:
     path = tmp_path / "reads.log"
     for turn in range(3):
-        begun = {f"{turn}.{number}": FORK.Event() for number in range(3)}
+        events = [FORK.Event() for _ in range(3)]
         writers = [
-            FORK.Process(target=keep_writing, args=(path, *range_of_ids))
-            for range_of_ids in begun.items()
+            FORK.Process(target=keep_writing, args=(path, f"{turn}.{number}", event))
+            for number, event in enumerate(events)
         ]
         for writer in writers:
             writer.start()
-        for event in begun.values():
+        for event in events:
             event.wait()
         time.sleep(0.05)
         for writer in writers:
@@ -149,36 +164,63 @@ def test_log_moved_away_while_open_is_recreated(tmp_path: Path) -> None:
     assert [line["memory_id"] for line in lines_of(path)] == ["b"]
 
 
-@pytest.mark.parametrize("mode", [None, 0o600, 0o640, 0o664, 0o755])
-def test_new_log_is_owner_only_or_has_permissions_of_store(
-    tmp_path: Path, mode: int | None
-) -> None:
-    store = write_rows(tmp_path / "memory.db", episodes(1))
-    path = tmp_path / "reads.log"
-    store.chmod(mode or 0o666)
+def modes_of_new_log(path: Path, like: Path | None) -> set[int]:
+    """Write a log of two parts without a umask; return the permissions of its parts."""
     before = os.umask(0)
     try:
-        with AccessLog(path, like=mode and store, max_bytes=1) as log:
+        with AccessLog(path, like=like, max_bytes=1) as log:
             log.add("a", NOON)
             log.add("b", NOON)
     finally:
         os.umask(before)
-    assert len(lines_of(path)) == 2  # a line longer than a part is a part of its own
-    modes = {part.stat().st_mode & 0o777 for part in log_parts(path)}
-    assert modes == {0o600 if mode is None else mode & 0o666}
+    assert len(lines_of(path)) == 2, "a line longer than a part is a part of its own"
+    return {part.stat().st_mode & 0o777 for part in log_parts(path)}
+
+
+def test_new_log_is_readable_by_its_owner_only(tmp_path: Path) -> None:
+    assert modes_of_new_log(tmp_path / "reads.log", like=None) == {0o600}
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o755])
+def test_new_log_has_the_permissions_of_its_store(tmp_path: Path, mode: int) -> None:
+    store = write_rows(tmp_path / "memory.db", episodes(1))
+    store.chmod(mode)
+    assert modes_of_new_log(tmp_path / "reads.log", like=store) == {mode & 0o666}
+
+
+def test_existing_log_keeps_its_permissions(tmp_path: Path) -> None:
+    store = write_rows(tmp_path / "memory.db", episodes(1))
+    path = tmp_path / "reads.log"
+    AccessLog(path).close()
     path.chmod(0o604)
     with AccessLog(path, like=store) as log:
         log.add("c", NOON)
     assert path.stat().st_mode & 0o777 == 0o604
 
 
+def link_to_a_file(path: Path) -> None:
+    path.symlink_to("precious")
+
+
+def link_to_nothing(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+def second_name_of_a_file(path: Path) -> None:
+    path.hardlink_to(path.parent / "precious")
+
+
+def diary(path: Path) -> None:
+    path.write_text("dear diary\n")
+
+
 @pytest.mark.parametrize(
     ("make", "fault"),
     [
-        (lambda path: path.symlink_to("precious"), "is a link"),
-        (lambda path: path.symlink_to("nowhere"), "is a link"),
-        (lambda path: path.hardlink_to(path.parent / "precious"), "has another name too"),
-        (lambda path: path.write_text("dear diary\n"), "is not an access log"),
+        (link_to_a_file, "is a link"),
+        (link_to_nothing, "is a link"),
+        (second_name_of_a_file, "has another name too"),
+        (diary, "is not an access log"),
         (Path.mkdir, r"reads\.log cannot be written \(Is a directory\)"),
         (os.mkfifo, "is not an ordinary file"),
     ],
@@ -186,15 +228,20 @@ def test_new_log_is_owner_only_or_has_permissions_of_store(
 def test_file_that_is_no_access_log_is_rejected_and_unchanged(
     tmp_path: Path, make: Any, fault: str
 ) -> None:
-    def seen() -> dict[str, Any]:
-        return {e.name: (*e.lstat()[:7], e.lstat().st_mtime_ns) for e in tmp_path.iterdir()}
+    def status_of_files() -> dict[str, Any]:
+        """Return the status of each file, without the time of its last access."""
+        statuses = {}
+        for file in tmp_path.iterdir():
+            status = file.lstat()
+            statuses[file.name] = (*status[:7], status.st_mtime_ns)
+        return statuses
 
     (tmp_path / "precious").write_text("")
     make(tmp_path / "reads.log")
-    before = seen()
+    before = status_of_files()
     with pytest.raises(MemlabError, match=fault):
         AccessLog(tmp_path / "reads.log")
-    assert seen() == before
+    assert status_of_files() == before
 
 
 def test_full_disk_leaves_log_unchanged(tmp_path: Path) -> None:

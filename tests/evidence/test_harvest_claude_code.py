@@ -5,7 +5,7 @@ import tracemalloc
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -54,7 +54,8 @@ def test_harvest_finds_exactly_the_simulated_reads(seed: int, called: str | None
         assert logged(harvested.log) == world.counted()
         maintenance = world.apart("maintenance")
         assert logged(harvested.log, maintenance=True) == world.counted() | maintenance
-        assert harvested.reads == harvested.new == len(world.counted())
+        assert harvested.reads == len(world.counted())
+        assert harvested.new == len(world.counted())
         assert harvested.excluded.get("maintenance", 0) == len(maintenance)
         assert harvested.excluded.get("own session", 0) == len(world.apart("own session"))
         before = files_in(world.home)
@@ -76,12 +77,17 @@ def test_reads_of_deleted_transcripts_stay_in_the_log(seed: int) -> None:
         assert logged(world.home / "reads.log") == world.counted()
 
 
+def never() -> float:
+    """A chance at which nothing happens."""
+    return 0.99
+
+
 class Desk:
     """A memory folder with a few files, and transcripts written line by line."""
 
     def __init__(self, home: Path, called: str | None = None) -> None:
         self.world = World(home, 0, memories=4, called=called)
-        self.world.chance.random = lambda: 0.99  # type: ignore[method-assign] - nothing by chance
+        self.world.chance.random = never  # type: ignore[method-assign]
 
     def session(self, name: str = "s1", *reads: str) -> Session:
         session = Session(self.world, name, SLUG)
@@ -168,10 +174,12 @@ def test_line_without_session_id_takes_session_of_its_file(desk: Desk, by_agent:
     session = desk.session()
     WRITE(session, "m1.md")
     sent = desk.session("s1", "m1.md", "m2.md")
-    for line in (*session.lines, *sent.lines):
+    for line in session.lines + sent.lines:
         del line["sessionId"]
-    session.agents = {"agent-a": sent.lines} if by_agent else {}
-    session.lines += [] if by_agent else sent.lines
+    if by_agent:
+        session.agents = {"agent-a": sent.lines}
+    else:
+        session.lines += sent.lines
     assert desk.save(session).excluded == {"own session": 1}
     assert desk.logged == ["m2.md"]
 
@@ -297,9 +305,9 @@ def test_memory_folder_elsewhere_uses_named_transcripts(tmp_path: Path) -> None:
     harvested = harvest(f"claude:{tmp_path / 'notes'}", transcripts=world.projects)
     assert harvested.log == tmp_path / "notes.reads.jsonl"
     by_path = logged(harvested.log)
-    every = world.counted()
-    assert by_path <= every
-    assert len(every - by_path) < len(by_path)  # without the reads by way of ~
+    all_reads = world.counted()
+    assert by_path.issubset(all_reads)
+    assert len(all_reads - by_path) < len(by_path)  # without the reads by way of ~
 
 
 def test_memory_folder_elsewhere_uses_transcripts_in_home(
@@ -336,53 +344,66 @@ def test_unusual_file_names_are_found_in_any_json_escaping(
     assert harvest(tmp_path / name, transcripts=desk.world.projects).reads == 1
 
 
+class ToolCall(NamedTuple):
+    """A call in a transcript, the memories it reads and the reasons that leave others out."""
+
+    tool: str
+    given: dict[str, Any]
+    reads: list[str]
+    left_out: dict[str, int]
+
+
+def shell_call(command: str, reads: list[str], left_out: dict[str, int]) -> ToolCall:
+    return ToolCall("Bash", {"command": command}, reads, left_out)
+
+
 GREP = {"pattern": "x", "path": "{m1}", "output_mode": "content"}
 MCP = "mcp__filesystem__"
-WAYS: list[tuple[str, dict[str, Any], list[str], dict[str, int]]] = [
-    ("Grep", GREP, ["m1.md"], {}),
-    ("Grep", {"pattern": "x", "path": "{m1}"}, [], {SEARCHES: 1}),
-    ("Grep", {"pattern": "x", "path": "{folder}", "glob": "m1.md"}, [], {SEARCHES: 1}),
-    ("View", {"file_path": "{m1}"}, ["m1.md"], {}),
-    ("NotebookRead", {"notebook_path": "{m1}"}, ["m1.md"], {}),
-    (f"{MCP}read_text_file", {"path": "{m1}"}, ["m1.md"], {}),
-    (f"{MCP}read_multiple_files", {"paths": ["{m1}", "{m2}"]}, ["m1.md", "m2.md"], {}),
-    (f"{MCP}read_file", {"uri": "file://{m1}"}, ["m1.md"], {}),
-    (f"{MCP}get_file_info", {"path": "{m1}"}, [], {OTHER_TOOLS: 1}),
-    (f"{MCP}list_directory", {"path": "{folder}"}, [], {OTHER_TOOLS: 1}),
-    ("Bash", {"command": "less {m1}; tac {m2}"}, ["m1.md", "m2.md"], {}),
-    ("Bash", {"command": "grep x {m1} {m2}"}, [], {SEARCHES: 1}),
-    ("Bash", {"command": "x=$(cat {m1})"}, [], {NOT_FOLLOWED: 1}),
-    ("Bash", {"command": "diff <(cat {m1}) <(cat {m2})"}, [], {NOT_FOLLOWED: 2}),
-    ("Bash", {"command": "ls {m1} | xargs cat"}, [], {NOT_FOLLOWED: 1}),
-    ("Bash", {"command": "cat {m1}; echo $(cat {m2})"}, ["m1.md"], {NOT_FOLLOWED: 1}),
-    ("Bash", {"command": "find {folder} -name m1.md -exec cat {{}} +"}, [], {NO_FILE_NAMED: 1}),
-    ("Bash", {"command": "D={folder}; cat $D/m1.md"}, [], {NO_FILE_NAMED: 1}),
-    ("Bash", {"command": "cat /elsewhere/m1.md; ls"}, [], {}),
-    ("PowerShell", {"command": "Get-Content {m1}"}, [], {NOT_FOLLOWED: 1}),
+CALLS = [
+    ToolCall("Grep", GREP, ["m1.md"], {}),
+    ToolCall("Grep", {"pattern": "x", "path": "{m1}"}, [], {SEARCHES: 1}),
+    ToolCall("Grep", {"pattern": "x", "path": "{folder}", "glob": "m1.md"}, [], {SEARCHES: 1}),
+    ToolCall("View", {"file_path": "{m1}"}, ["m1.md"], {}),
+    ToolCall("NotebookRead", {"notebook_path": "{m1}"}, ["m1.md"], {}),
+    ToolCall(f"{MCP}read_text_file", {"path": "{m1}"}, ["m1.md"], {}),
+    ToolCall(f"{MCP}read_multiple_files", {"paths": ["{m1}", "{m2}"]}, ["m1.md", "m2.md"], {}),
+    ToolCall(f"{MCP}read_file", {"uri": "file://{m1}"}, ["m1.md"], {}),
+    ToolCall(f"{MCP}get_file_info", {"path": "{m1}"}, [], {OTHER_TOOLS: 1}),
+    ToolCall(f"{MCP}list_directory", {"path": "{folder}"}, [], {OTHER_TOOLS: 1}),
+    shell_call("less {m1}; tac {m2}", ["m1.md", "m2.md"], {}),
+    shell_call("grep x {m1} {m2}", [], {SEARCHES: 1}),
+    shell_call("x=$(cat {m1})", [], {NOT_FOLLOWED: 1}),
+    shell_call("diff <(cat {m1}) <(cat {m2})", [], {NOT_FOLLOWED: 2}),
+    shell_call("ls {m1} | xargs cat", [], {NOT_FOLLOWED: 1}),
+    shell_call("cat {m1}; echo $(cat {m2})", ["m1.md"], {NOT_FOLLOWED: 1}),
+    shell_call("find {folder} -name m1.md -exec cat {{}} +", [], {NO_FILE_NAMED: 1}),
+    shell_call("D={folder}; cat $D/m1.md", [], {NO_FILE_NAMED: 1}),
+    shell_call("cat /elsewhere/m1.md; ls", [], {}),
+    ToolCall("PowerShell", {"command": "Get-Content {m1}"}, [], {NOT_FOLLOWED: 1}),
 ]
+REASONS = (SEARCHES, NOT_FOLLOWED, NO_FILE_NAMED, OTHER_TOOLS, NO_MEMORY)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: f"{way[0]} {[*way[1].values()][-1]}")
-def test_each_tool_call_is_a_read_or_counted_as_left_out(
-    desk: Desk, way: tuple[str, dict[str, Any], list[str], dict[str, int]]
-) -> None:
-    tool, given, expected, left_out = way
+def name_of(call: ToolCall) -> str:
+    return f"{call.tool} {list(call.given.values())[-1]}"
+
+
+@pytest.mark.parametrize("call", CALLS, ids=name_of)
+def test_each_tool_call_is_a_read_or_counted_as_left_out(desk: Desk, call: ToolCall) -> None:
     folder = desk.world.folder
     names = {"folder": folder, "m1": folder / "m1.md", "m2": folder / "m2.md"}
-    filled = {
-        key: [text.format(**names) for text in value]
-        if isinstance(value, list)
-        else value.format(**names)
-        for key, value in given.items()
-    }
+    filled: dict[str, Any] = {}
+    for key, value in call.given.items():
+        if isinstance(value, list):
+            filled[key] = [text.format(**names) for text in value]
+        else:
+            filled[key] = value.format(**names)
     session = desk.session()
-    session.call(tool, filled)
+    session.call(call.tool, filled)
     harvested = desk.save(session)
-    assert sorted(desk.logged) == expected
-    assert {why: n for why, n in harvested.left_out.items() if why in REASONS} == left_out
-
-
-REASONS = (SEARCHES, NOT_FOLLOWED, NO_FILE_NAMED, OTHER_TOOLS, NO_MEMORY)
+    assert sorted(desk.logged) == call.reads
+    left_out = {reason: count for reason, count in harvested.left_out.items() if reason in REASONS}
+    assert left_out == call.left_out
 
 
 def test_path_with_backslashes_names_the_same_file(tmp_path: Path) -> None:

@@ -59,7 +59,10 @@ class TestClaudeMem:
         world = World(source.parents[1], 0)
         sessions = {name: Session(world, name, SLUG) for name, _ in calls}
         for name, ids in calls:
-            sessions[name].call(tool, {"ids": [5] if ids is None else ids}, error=ids is None)
+            if ids is None:
+                sessions[name].call(tool, {"ids": [5]}, error=True)
+            else:
+                sessions[name].call(tool, {"ids": ids})
         for session in sessions.values():
             world._save(session)
         return harvest(source, source.parents[1] / "reads.log")
@@ -68,7 +71,8 @@ class TestClaudeMem:
         """claude-mem also accepts ids as one text."""
         before = files_in(source.parent)
         asked = ([5, "6", 5], "[5,6]", "5,6", " 5 , 6 ", '["5", 6]', "7")
-        calls = (*(("s1", ids) for ids in asked), ("content-1", [1, 5]))
+        calls: list[tuple[str, Any]] = [("s1", ids) for ids in asked]
+        calls.append(("content-1", [1, 5]))
         harvested = self.harvested(source, *calls, tool="get_observations")
         assert harvested.system == "claude-mem"
         assert ids_of(harvested) == ["5", "6"] * 5 + ["7", "5"]
@@ -78,9 +82,10 @@ class TestClaudeMem:
 
     @pytest.mark.parametrize("tool", [TOOL, "mcp__x__timeline", "my_get_observations"])
     def test_malformed_ids_and_other_tools_give_no_reads(self, source: Path, tool: str) -> None:
-        ids = [None, {}, "x", -1, 2.5, "9" * 5_000]
-        odd: tuple[Any, ...] = (None, "five,-5,,5.5", ids, "[" * 9_000)
-        harvested = self.harvested(source, *(("s1", ids) for ids in odd), tool=tool)
+        malformed = [None, {}, "x", -1, 2.5, "9" * 5_000]
+        asked: tuple[Any, ...] = (None, "five,-5,,5.5", malformed, "[" * 9_000)
+        calls = [("s1", ids) for ids in asked]
+        harvested = self.harvested(source, *calls, tool=tool)
         assert harvested.reads == 0
         assert harvested.left_out == ({FAILED: 1} if tool == self.TOOL else {})
 
@@ -96,9 +101,11 @@ class TestMcpMemory:
     def make(self, folder: Path, **metadata: Any) -> Path:
         path = folder / "sqlite_vec.db"
         insert = "INSERT INTO memories (content_hash, metadata)"
-        texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in metadata.items()}
-        rows = (f"{insert} VALUES ('{name}', '{text}')" for name, text in texts.items())
-        run_sql(path, self.CREATE, *rows)
+        statements = [self.CREATE]
+        for name, value in metadata.items():
+            text = value if isinstance(value, str) else json.dumps(value)
+            statements.append(f"{insert} VALUES ('{name}', '{text}')")
+        run_sql(path, *statements)
         return path
 
     def queries(self, *hours: float) -> dict[str, Any]:
@@ -111,8 +118,11 @@ class TestMcpMemory:
         harvested = harvest(f"mcp-memory:{source}")  # by the name that show uses
         assert harvested.system == "mcp-memory-service"
         assert harvested.source == str(source)
-        moments = [NOON + timedelta(hours=hour) for hour in range(3)]
-        assert logged(harvested.log) == list(zip("aba", moments, strict=True))
+        assert logged(harvested.log) == [
+            ("a", NOON),
+            ("b", NOON + timedelta(hours=1)),
+            ("a", NOON + timedelta(hours=2)),
+        ]
         assert not any("last 10" in note for note in harvested.notes)
         ten = json.dumps(self.queries(*range(7, 17)))
         run_sql(source, f"UPDATE memories SET metadata = '{ten}' WHERE content_hash = 'a'")
@@ -154,8 +164,9 @@ class TestLangGraph:
 
     def test_each_extended_expiry_is_one_read(self, tmp_path: Path) -> None:
         source = tmp_path / "store.db"
-        odd = self.INSERT.format("'odd', '{}', 'soon', 60")
-        run_sql(source, self.CREATE, *map(self.INSERT.format, self.ROWS), odd)
+        run_sql(source, self.CREATE)
+        for values in (*self.ROWS, "'odd', '{}', 'soon', 60"):
+            run_sql(source, self.INSERT.format(values))
         harvested = harvest(source)
         assert harvested.system == "LangGraph"
         assert logged(harvested.log) == [("users.1/read", NOON + timedelta(hours=2))]
@@ -175,8 +186,9 @@ class TestLangGraph:
             ttl = {"refresh_on_read": True, "default_ttl": 60}
             store = sqlite.SqliteStore(connection, ttl=ttl)
             store.setup()
-            for key in ("a", "b", "c"):
-                store.put(("users", "1"), key, {"text": key}, ttl=None if key == "c" else 60)
+            store.put(("users", "1"), "a", {"text": "a"}, ttl=60)
+            store.put(("users", "1"), "b", {"text": "b"}, ttl=60)
+            store.put(("users", "1"), "c", {"text": "c"}, ttl=None)
             moved = "UPDATE store SET updated_at = datetime(updated_at, '-1 hour')"
             connection.execute(moved + ", expires_at = datetime(expires_at, '-1 hour')")
             store.get(("users", "1"), "a")
@@ -195,8 +207,10 @@ def test_memforge_retrievals_are_reads_filtered_by_agent(
     name = server.new_database()
     with server.connect(name) as connection:
         create_tables(connection)
-        first, other = (add_memory(connection, agent) for agent in "ab")
-        for day, (agent, memory) in enumerate((("a", first), ("b", other), ("a", first)), 1):
+        first = add_memory(connection, "a")
+        other = add_memory(connection, "b")
+        retrieved = [("a", first), ("b", other), ("a", first)]
+        for day, (agent, memory) in enumerate(retrieved, 1):
             connection.execute(
                 "INSERT INTO retrieval_log (agent_id, warm_tier_id, query_text, created_at) "
                 "VALUES (%s, %s, 'q', %s)",

@@ -10,7 +10,6 @@ import pytest
 from memlab.errors import MemlabError
 from memlab.evidence import AccessLog, read_access_log
 from memlab.evidence.ingestion import default_log, harvest
-from memlab.files import write_whole
 from tests.support.claude_store import at
 from tests.support.openclaw_store import recall, write_events
 from tests.support.stores import episodes, write_rows
@@ -19,7 +18,8 @@ from tests.support.stores import episodes, write_rows
 def workspace(folder: Path, events: int = 3) -> Path:
     """Write a small OpenClaw workspace."""
     log = folder / "memory" / ".dreams" / "events.jsonl"
-    write_events(log, *(recall(at(n), f"memory/{n}.md") for n in range(events)))
+    recalls = [recall(at(number), f"memory/{number}.md") for number in range(events)]
+    write_events(log, *recalls)
     return folder
 
 
@@ -34,14 +34,21 @@ def test_reads_no_longer_in_the_source_stay_in_the_log(tmp_path: Path) -> None:
     assert "nothing new, 3 kept that the source does not have any more" in str(harvested)
 
 
+def rotate(log: Path) -> None:
+    log.rename(f"{log}.1")
+
+
+def cut_last_line(log: Path) -> None:
+    os.truncate(log, log.stat().st_size - 10)
+
+
+def add_another_read(log: Path) -> None:
+    AccessLog(log).add("mine", at(9))
+
+
 @pytest.mark.parametrize(
     ("change", "new", "lines"),
-    [
-        (lambda log: log.rename(f"{log}.1"), 0, 3),
-        (lambda log: os.truncate(log, log.stat().st_size - 10), 1, 3),
-        (lambda log: AccessLog(log).add("mine", at(9)), 0, 4),
-    ],
-    ids=["rotated", "half a line", "others' reads"],
+    [(rotate, 0, 3), (cut_last_line, 1, 3), (add_another_read, 0, 4)],
 )
 def test_second_harvest_copes_with_a_changed_log(
     tmp_path: Path, change: Callable[[Path], object], new: int, lines: int
@@ -71,25 +78,42 @@ def test_file_that_is_no_access_log_is_rejected_and_unchanged(tmp_path: Path) ->
     assert log.read_text() == "memory_id,at\n"
 
 
+def missing_path(folder: Path) -> Path:
+    return folder / "nothing"
+
+
+def text_file(folder: Path) -> Path:
+    path = folder / "notes.txt"
+    path.write_text("dear diary")
+    return path
+
+
+def empty_folder(folder: Path) -> Path:
+    path = folder / "empty"
+    path.mkdir()
+    return path
+
+
+def own_store(folder: Path) -> Path:
+    return write_rows(folder / "memory.db", episodes(1))
+
+
+def server(_: Path) -> str:
+    return "redis://localhost/0"
+
+
 @pytest.mark.parametrize(
     ("make", "fault"),
     [
-        (lambda folder: folder / "nothing", "there is no .*nothing; check the path"),
+        (missing_path, "there is no .*nothing; check the path"),
+        (text_file, "cannot be harvested; these can: claude-mem, mcp-memory-service, Codex, "),
+        (empty_folder, "cannot be harvested; these can"),
         (
-            lambda folder: write_whole(folder / "notes.txt", "dear diary"),
-            "cannot be harvested; these can: claude-mem, mcp-memory-service, Codex, ",
-        ),
-        (
-            lambda folder: (folder / "empty").mkdir() or folder / "empty",
-            "cannot be harvested; these can",
-        ),
-        (
-            lambda folder: write_rows(folder / "memory.db", episodes(1)),
+            own_store,
             "holds no record of reads. Let the agent's runtime write one: SqliteMemoryStore",
         ),
-        (lambda _: "redis://localhost/0", "redis://localhost/0 holds no record of reads; let its"),
+        (server, "redis://localhost/0 holds no record of reads; let its"),
     ],
-    ids=["nothing", "text", "empty folder", "own store", "a server"],
 )
 def test_failed_harvest_leaves_no_file(tmp_path: Path, make: Any, fault: str) -> None:
     source = make(tmp_path)

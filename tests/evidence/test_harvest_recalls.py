@@ -16,7 +16,7 @@ from tests.support.claude_store import at
 from tests.support.openclaw_store import SKIPPED, recall, write_events
 from tests.support.stores import run_sql
 
-THREADS = [f"0199{n}000-0000-7000-8000-00000000000{n}" for n in range(10)]
+THREADS = [f"0199{number}000-0000-7000-8000-00000000000{number}" for number in range(10)]
 AT = "2026-08-01T09:00:00.000Z"
 
 
@@ -107,8 +107,10 @@ def test_citations_copied_into_a_fork_count_once(home: Path) -> None:
 
 
 def test_cyclic_forks_are_harvested_once_each(home: Path) -> None:
-    for thread, other in (THREADS[:2], THREADS[1::-1]):
-        write(home, thread, agent_message(thread + citation(THREADS[5])), forked_from=other)
+    first, second = THREADS[:2]
+    cited = citation(THREADS[5])
+    write(home, first, agent_message(first + cited), forked_from=second)
+    write(home, second, agent_message(second + cited), forked_from=first)
     assert harvest(home).reads == 2
 
 
@@ -173,12 +175,11 @@ def test_events_that_are_no_reads_are_counted(tmp_path: Path, old_log: Path) -> 
 
 
 def test_exported_event_is_not_counted_twice(tmp_path: Path, old_log: Path) -> None:
-    a, b, c = (f"memory/{name}.md" for name in "abc")
-    write_events(old_log, recall(at(1), a), recall(at(2), b))
+    write_events(old_log, recall(at(1), "memory/a.md"), recall(at(2), "memory/b.md"))
     new_log = tmp_path / "memory" / "events" / "0af3" / "memory-host-events.jsonl"
-    write_events(new_log, recall(at(2), b), recall(at(3), c))
+    write_events(new_log, recall(at(2), "memory/b.md"), recall(at(3), "memory/c.md"))
     harvested = harvest(tmp_path)
-    assert ids(harvested.log) == [a, b, c]
+    assert ids(harvested.log) == ["memory/a.md", "memory/b.md", "memory/c.md"]
     second_harvest = harvest(tmp_path / "memory", harvested.log)
     assert second_harvest.new == 0
     assert second_harvest.reads == 3

@@ -75,16 +75,19 @@ CHANGED = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("verb", "command", "files"),
-    [
-        *(("read", *case) for case in SHOWN),
-        *(("read", command, []) for command in NOT_SHOWN),
-        *(("write", *case) for case in CHANGED),
-    ],
-)
-def test_command_uses_the_expected_files(verb: str, command: str, files: list[str]) -> None:
-    assert uses(command, verb) == files
+@pytest.mark.parametrize(("command", "files"), SHOWN)
+def test_shown_files_are_read(command: str, files: list[str]) -> None:
+    assert uses(command, "read") == files
+
+
+@pytest.mark.parametrize("command", NOT_SHOWN)
+def test_files_that_are_not_shown_are_not_read(command: str) -> None:
+    assert uses(command, "read") == []
+
+
+@pytest.mark.parametrize(("command", "files"), CHANGED)
+def test_changed_files_are_written(command: str, files: list[str]) -> None:
+    assert uses(command, "write") == files
 
 
 def test_without_working_folder_only_absolute_paths_are_known() -> None:

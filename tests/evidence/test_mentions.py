@@ -34,27 +34,30 @@ WAYS = {
 
 
 def pairs(mentions: pd.DataFrame) -> set[tuple[str, str]]:
-    return {*mentions[[c.TARGET_ID, "form"]].astype(str).itertuples(index=False, name=None)}
+    return set(mentions[[c.TARGET_ID, "form"]].astype(str).itertuples(index=False, name=None))
 
 
-def folders(tmp_path: Path, name: str, words: str) -> dict[str, tuple[str, str]]:
-    """Write stores in which a later memory mentions an earlier one; return both ids by store."""
-    (claude := tmp_path / "claude").mkdir(parents=True)
+def write_folder_stores(tmp_path: Path, name: str, words: str) -> dict[str, str]:
+    """Write stores in which a later memory has these words; return the earlier id by store."""
+    claude = tmp_path / "claude"
+    claude.mkdir(parents=True)
     (claude / f"{name}.md").write_text(memory(name))
     (claude / "later.md").write_text(memory("later", body=words))
     write_index(claude, [f"- [{target}]({target}.md)" for target in (name, "later")])
-    (serena := tmp_path / "project" / ".serena" / "memories").mkdir(parents=True)
+    serena = tmp_path / "project" / ".serena" / "memories"
+    serena.mkdir(parents=True)
     (serena / f"{name}.md").write_text("# Earlier\n\nThe first.\n")
     (serena / "later.md").write_text(f"# Later\n\n{words}\n")
-    (notes := tmp_path / "claw" / "memory").mkdir(parents=True)
+    notes = tmp_path / "claw" / "memory"
+    notes.mkdir(parents=True)
     (tmp_path / "claw" / "MEMORY.md").write_text("# Index\n")
     (tmp_path / "claw" / "AGENTS.md").write_text("Search first.\n")
     (notes / f"{name}.md").write_text("# Earlier\n\nThe first.\n")
     (notes / "later.md").write_text(f"# Later\n\n{words}\n")
     return {
-        f"claude:{claude}": (f"{name}.md", "later.md"),
-        f"serena:{tmp_path / 'project'}": (f"{name}.md", "later.md"),
-        f"openclaw:{tmp_path / 'claw'}": (f"memory/{name}.md", "memory/later.md"),
+        f"claude:{claude}": f"{name}.md",
+        f"serena:{tmp_path / 'project'}": f"{name}.md",
+        f"openclaw:{tmp_path / 'claw'}": f"memory/{name}.md",
     }
 
 
@@ -62,23 +65,26 @@ def folders(tmp_path: Path, name: str, words: str) -> dict[str, tuple[str, str]]
 def test_each_form_of_mention_is_found_in_every_folder_store(tmp_path: Path, way: str) -> None:
     words, form = WAYS[way]
     name = "deploy_notes_3"
-    for store, (earlier, _) in folders(tmp_path, name, words.format(name=name, stem=name)).items():
+    text = words.format(name=name, stem=name)
+    for store, earlier in write_folder_stores(tmp_path, name, text).items():
         expected = {(earlier, form)} if form else set()
         assert pairs(find_mentions(store)) == expected, store
 
 
-def test_date_is_a_mention_only_with_suffix_or_backticks(tmp_path: Path) -> None:
-    for place, (words, form) in enumerate(
-        [
-            ("On 2026-01-05 it rained.", ""),
-            ("See `2026-01-05`.", "backticks"),
-            ("2026-01-05.md", "file name"),
-        ]
-    ):
-        store = [*folders(tmp_path / str(place), "2026-01-05", words)][2]
-        assert {form_found for _, form_found in pairs(find_mentions(store))} == (
-            {form} if form else set()
-        )
+@pytest.mark.parametrize(
+    ("words", "forms"),
+    [
+        ("On 2026-01-05 it rained.", set()),
+        ("See `2026-01-05`.", {"backticks"}),
+        ("2026-01-05.md", {"file name"}),
+    ],
+)
+def test_date_is_a_mention_only_with_suffix_or_backticks(
+    tmp_path: Path, words: str, forms: set[str]
+) -> None:
+    write_folder_stores(tmp_path, "2026-01-05", words)
+    mentions = find_mentions(f"openclaw:{tmp_path / 'claw'}")
+    assert set(mentions["form"].astype(str)) == forms
 
 
 def test_ids_in_later_memory_items_are_mentions(tmp_path: Path) -> None:
@@ -93,14 +99,14 @@ def test_ids_in_later_memory_items_are_mentions(tmp_path: Path) -> None:
     items = [row(name, body=text) for name, text in texts.items()]
     path = write_rows(tmp_path / "memory.db", items)
     mentions = find_mentions(path)
-    named = {*mentions[["by_id", c.TARGET_ID]].itertuples(index=False, name=None)}
+    named = set(mentions[["by_id", c.TARGET_ID]].itertuples(index=False, name=None))
     assert named == {("ep-3", "ep-12"), ("ep-4", "ep-1")}
-    assert {*mentions["dated"]} == {"written"}
+    assert set(mentions["dated"]) == {"written"}
 
 
 def test_word_in_many_texts_is_no_mention(tmp_path: Path) -> None:
-    items = [row("v-2"), *(row(f"m{n}", body="in v-2 too") for n in range(39))]
-    path = write_rows(tmp_path / "memory.db", items)
+    naming = [row(f"m{number}", body="in v-2 too") for number in range(39)]
+    path = write_rows(tmp_path / "memory.db", [row("v-2"), *naming])
     assert find_mentions(path).empty
 
 
@@ -121,10 +127,11 @@ def test_frame_without_bodies_is_rejected(tmp_path: Path) -> None:
 
 
 def test_file_mentions_are_dated_by_the_last_change(tmp_path: Path) -> None:
-    store = [*folders(tmp_path, "a_1", "See a_1.md.")][1]
+    write_folder_stores(tmp_path, "a_1", "See a_1.md.")
     file = tmp_path / "project" / ".serena" / "memories" / "later.md"
-    os.utime(file, (day(9).timestamp(),) * 2)
-    mentions = find_mentions(store)
+    changed = day(9).timestamp()
+    os.utime(file, (changed, changed))
+    mentions = find_mentions(f"serena:{tmp_path / 'project'}")
     assert mentions["dated"].tolist() == ["last changed"]
     assert mentions[c.AT].tolist() == [day(9)]
     assert "1 dated by the file's last change" in mentions_in_words(mentions)
@@ -170,8 +177,9 @@ def test_mutual_mentions_and_lists_are_marked(repo: Repository) -> None:
     (repo.folder / "list.md").write_text(f"# List\n\n{links}\n")
     repo.commit(4)
     marks = find_mentions(repo.folder).set_index("by_id")["mark"]
-    assert {marks["a_1.md"], marks["c_3.md"]} == {"mutual"}
-    assert {*marks["list.md"]} == {"hub"}
+    assert marks["a_1.md"] == "mutual"
+    assert marks["c_3.md"] == "mutual"
+    assert set(marks["list.md"]) == {"hub"}
 
 
 IDS = st.lists(

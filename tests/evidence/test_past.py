@@ -14,7 +14,7 @@ from memlab import columns as c
 from memlab.compaction import apply, plan
 from memlab.errors import ArchiveError, DamagedArchiveWarning
 from memlab.evidence.access_log import AccessLog
-from memlab.evidence.past import DeletedMemories, gaps_of, load_past, past_of, present_rows
+from memlab.evidence.past import DeletedMemories, Gaps, gaps_of, load_past, past_of, present_rows
 from memlab.frame.loading import load
 from memlab.policies import KeepRecent, Policy
 from memlab.policies.activation import Activation
@@ -77,36 +77,43 @@ def test_unreadable_archived_row_is_left_out_with_warning(tmp_path: Path) -> Non
 def test_past_is_in_writing_order_after_any_deletions(steps: list[Any]) -> None:
     """Steps write memories or delete some; positions are those that SQLite assigns."""
     positions: list[int] = []
-    there: list[int] = []
+    present_numbers: list[int] = []
     deleted: list[list[int]] = []
     for step in steps:
-        if isinstance(step, set) or step < 0:
-            chosen = there[step:] if isinstance(step, int) else sorted(step.intersection(there))
-            there = [memory for memory in there if memory not in chosen]
-            deleted.append(chosen)
-        else:
+        if isinstance(step, int) and step >= 0:
             for _ in range(step):
-                highest = max((positions[memory] for memory in there), default=0)
-                there.append(len(positions))
+                highest = max((positions[number] for number in present_numbers), default=0)
+                present_numbers.append(len(positions))
                 positions.append(highest + 1)
+            continue
+        if isinstance(step, int):
+            chosen = present_numbers[step:]
+        else:
+            chosen = sorted(step.intersection(present_numbers))
+        present_numbers = [number for number in present_numbers if number not in chosen]
+        deleted.append(chosen)
     full_frame = make_episodes(len(positions))
-    every = full_frame.assign(position=np.array(positions, dtype=np.int64))
-    present, *deletions = (
-        every.iloc[positions_of].reset_index(drop=True) for positions_of in (there, *deleted)
-    )
-    days = (NOON + timedelta(days=day) for day in range(len(deletions)))
-    past = past_of(present, list(map(DeletedMemories, days, deletions, range(len(deletions)))))
+    placed = full_frame.assign(position=np.array(positions, dtype=np.int64))
+    present = placed.iloc[present_numbers].reset_index(drop=True)
+    deletions = []
+    for day, numbers in enumerate(deleted):
+        rows = placed.iloc[numbers].reset_index(drop=True)
+        deletions.append(DeletedMemories(NOON + timedelta(days=day), rows, day))
+    past = past_of(present, deletions)
     assert past[c.MEMORY_ID].tolist() == full_frame[c.MEMORY_ID].tolist()
     assert past[c.POSITION].is_monotonic_increasing
     assert past[c.POSITION].is_unique
-    assert set(present_rows(past)[c.MEMORY_ID]) == {f"m{place + 1}" for place in there}
-    assert not past.loc[past[c.DELETED_AT].notna(), [c.ACTIVE, c.PRUNABLE]].any(axis=None)
+    assert set(present_rows(past)[c.MEMORY_ID]) == {f"m{number + 1}" for number in present_numbers}
+    deleted_rows = past[past[c.DELETED_AT].notna()]
+    assert not deleted_rows[c.ACTIVE].any()
+    assert not deleted_rows[c.PRUNABLE].any()
 
 
 def test_memory_deleted_twice_has_the_later_time() -> None:
     frame = make_episodes(3)
     later = NOON + timedelta(days=1)
-    twice = [DeletedMemories(at, frame.iloc[:1], number) for number, at in enumerate((NOON, later))]
+    first = frame.iloc[:1]
+    twice = [DeletedMemories(NOON, first, 0), DeletedMemories(later, first, 1)]
     past = past_of(frame.iloc[1:], twice)
     assert past[c.DELETED_AT].tolist()[0] == later
     assert len(past) == 3
@@ -114,14 +121,17 @@ def test_memory_deleted_twice_has_the_later_time() -> None:
 
 def test_position_tie_orders_deleted_first() -> None:
     frame = make_episodes(3)
-    late, early = (frame.iloc[[place]].assign(position=1) for place in (2, 0))
+    late = frame.iloc[[2]].assign(position=1)
+    early = frame.iloc[[0]].assign(position=1)
     past = past_of(early, [DeletedMemories(NOON, late, 1)])
     assert past[c.MEMORY_ID].tolist() == ["m3", "m1"]
     assert past[c.POSITION].tolist() == [1, 2]
 
 
 def test_store_with_large_position_jumps_has_no_gaps() -> None:
-    assert gaps_of(make_episodes(2).assign(position=[5, 10**15])) == (0, 0, None)
+    assert gaps_of(make_episodes(2).assign(position=[5, 10**15])) == Gaps(
+        memories=0, newest=0, cap=None
+    )
 
 
 def test_only_learning_policies_need_archive_and_reads(tmp_path: Path) -> None:

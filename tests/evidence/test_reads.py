@@ -89,11 +89,12 @@ def test_last_line_with_an_entry_id_counts(tmp_path: Path) -> None:
     entry = {"memory_id": "a", "at": "2025-01-01T02:30:00Z", "session": "", "id": "x"}
     path = written(tmp_path, "")
     with AccessLog(path) as log, AccessLog(excluded_log_of(path)) as apart:
-        log.extend([entry, entry, entry | {"id": "y"}, entry | {"id": "z"}])
-        log.extend([entry | {"id": "y", "kind": MAINTENANCE}])
-        log.extend([entry | {"id": "", "kind": ""}] * 2)  # an empty id counts as missing
-        apart.extend([entry | {"id": "v", "kind": MAINTENANCE}])
-        apart.extend([entry | {"id": "w", "kind": OWN_SESSION}])
+        log.extend([entry, entry, {**entry, "id": "y"}, {**entry, "id": "z"}])
+        log.extend([{**entry, "id": "y", "kind": MAINTENANCE}])
+        without_id = {**entry, "id": "", "kind": ""}  # an empty id counts as missing
+        log.extend([without_id, without_id])
+        apart.extend([{**entry, "id": "v", "kind": MAINTENANCE}])
+        apart.extend([{**entry, "id": "w", "kind": OWN_SESSION}])
     assert len(read_access_log(path)) == 4
     assert read_access_log(path)[c.SESSION].isna().all()
     assert len(read_access_log(path, maintenance=True)) == 6
@@ -115,16 +116,20 @@ def test_rotated_part_is_read_without_a_current_file(tmp_path: Path) -> None:
     assert read_access_log(log.path)[c.MEMORY_ID].tolist() == ["a"]
 
 
-@pytest.mark.parametrize("put", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def link_to_a_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, link_to_a_device])
 def test_special_file_in_place_of_log_is_rejected(
-    tmp_path: Path, put: Callable[[Path], None]
+    tmp_path: Path, make: Callable[[Path], None]
 ) -> None:
     with pytest.raises(MemlabError, match=r"reads\.log cannot be read \(No such file"):
         read_access_log(tmp_path / "reads.log")
-    put(tmp_path / "reads.log")
+    make(tmp_path / "reads.log")
     with pytest.raises(MemlabError, match=r"reads\.log cannot be read \((no ordinary|Is a dir)"):
         read_access_log(tmp_path / "reads.log")
-    put(tmp_path / "other.log.1")
+    make(tmp_path / "other.log.1")
     (tmp_path / "other.log").write_text(JSON_LINES)
     log = read_access_log(tmp_path / "other.log")
     assert log["memory_id"].tolist() == ["a", "b"]
@@ -175,32 +180,41 @@ def test_invalid_log_is_rejected_with_line_number(tmp_path: Path, content: Any, 
 LATE = make_log(("a", 2.5))
 
 
-@pytest.mark.parametrize(
-    ("log", "loaded", "source", "chances"),
-    [
-        (LATE, "abcd", "memory", ["read", "unread", "unread", "too new"]),
-        (LATE.drop(columns=c.SESSION), "abcd", "memory", ["read", "unread", "unread", "too new"]),
-        # memories written after a session began could not be read in it
-        (make_log(("a", 0.5, "s"), ("a", 9.0, "s")), "abcd", "memory", ["read", *["too new"] * 3]),
-        (make_log(("a", 0.5, "s"), ("a", 9.0, "t")), "abcd", "memory", ["read", *["unread"] * 3]),
-        (make_log(), "abcd", "memory", ["too new"] * 4),
-        # a memory not loaded at start can be read only if agents search
-        (LATE, "b", "memory", ["read", "unread", "not loaded", "too new"]),
-        (LATE, "b", "openclaw:workspace", ["read", "unread", "unread", "too new"]),
-    ],
-)
-def test_reading_chances_label_unread_and_too_new_memories(
-    log: pd.DataFrame, loaded: str, source: str, chances: list[str]
-) -> None:
+def chances_by_log(log: pd.DataFrame) -> list[str]:
+    """Return the chances of four memories that a start loads."""
     frame = make_frame("a", "b", "c", "d")
-    frame[c.LOADED_AT_START] = [name in loaded for name in "abcd"]
-    frame.attrs[c.SOURCE] = source
-    assert reading_chances(frame, log).tolist() == chances
+    frame[c.LOADED_AT_START] = True
+    frame.attrs[c.SOURCE] = "memory"
     assert reading_chances(frame.iloc[:0], log).empty
+    return reading_chances(frame, log).tolist()
+
+
+def test_reading_chances_label_unread_and_too_new_memories() -> None:
+    expected = ["read", "unread", "unread", "too new"]
+    assert chances_by_log(LATE) == expected
+    assert chances_by_log(LATE.drop(columns=c.SESSION)) == expected
+    assert chances_by_log(make_log()) == ["too new", "too new", "too new", "too new"]
+
+
+def test_memory_written_after_a_session_began_is_too_new_for_it() -> None:
+    one_session = make_log(("a", 0.5, "s"), ("a", 9.0, "s"))
+    assert chances_by_log(one_session) == ["read", "too new", "too new", "too new"]
+    two_sessions = make_log(("a", 0.5, "s"), ("a", 9.0, "t"))
+    assert chances_by_log(two_sessions) == ["read", "unread", "unread", "unread"]
+
+
+@pytest.mark.parametrize(
+    ("source", "chance"), [("memory", "not loaded"), ("openclaw:workspace", "unread")]
+)
+def test_memory_that_is_not_loaded_can_be_read_if_agents_search(source: str, chance: str) -> None:
+    frame = make_frame("a", "b", "c", "d")
+    frame[c.LOADED_AT_START] = [False, True, False, False]
+    frame.attrs[c.SOURCE] = source
+    assert reading_chances(frame, LATE).tolist() == ["read", "unread", chance, "too new"]
 
 
 def test_lines_of_unknown_memories_are_counted_with_examples() -> None:
-    past = make_frame(*({c.MEMORY_ID: name} for name in "abcd"))
+    past = make_frame("a", "b", "c", "d")
     log = make_log(("a", 1), ("x.md", 2), ("b", 3), ("y.md", 4), ("x.md", 5))
     (note,) = describe_log(log, past)
     assert note == "the log: 3 of 5 lines name no memory of this store: x.md, y.md"

@@ -19,7 +19,10 @@ def references_in(
     """Return target, at_position and kind of every reference."""
     references = find_references(frame, log)
     columns = references[[c.TARGET_ID, c.AT_POSITION, c.KIND]]
-    return [(str(t), int(a), str(k)) for t, a, k in columns.itertuples(index=False)]
+    return [
+        (str(target), int(position), str(kind))
+        for target, position, kind in columns.itertuples(index=False)
+    ]
 
 
 def left_out(frame: pd.DataFrame, log: pd.DataFrame | None = None) -> dict[tuple[str, str], int]:
@@ -111,10 +114,12 @@ def test_read_is_placed_after_rows_created_before_it() -> None:
     frame = make_frame("a", "b", "c")
     reads = references_in(frame, make_log(("a", 0.0), ("a", 1.5), ("b", 90.0)))
     assert reads == [("a", 2, "log"), ("a", 3, "log"), ("b", 4, "log")]
-    late = row(
-        "b", created_at=START + pd.Timedelta(days=9999)
-    )  # one wrong clock does not affect other reads
-    assert references_in(make_frame("a", late, "c", "d"), make_log(("a", 2.5))) == [("a", 3, "log")]
+
+
+def test_wrong_clock_of_a_row_does_not_affect_other_reads() -> None:
+    late = row("b", created_at=START + pd.Timedelta(days=9999))
+    frame = make_frame("a", late, "c", "d")
+    assert references_in(frame, make_log(("a", 2.5))) == [("a", 3, "log")]
 
 
 def test_unusable_reads_are_counted_by_reason() -> None:
@@ -127,13 +132,22 @@ def test_unusable_reads_are_counted_by_reason() -> None:
 
 
 def test_repeated_read_in_one_session_counts_once() -> None:
-    moments = (("a", 1.5, "s"), ("a", 1.6, "s"), ("a", 1.7), ("b", 1.7, "s"), ("a", 90, "t"))
-    log = make_log(*moments, ("a", 91))
-    frame = make_frame("a", "b", "c")
-    assert (
-        references_in(frame, log)
-        == [("a", 3, "log")] * 2 + [("b", 3, "log")] + [("a", 4, "log")] * 2
+    log = make_log(
+        ("a", 1.5, "s"),
+        ("a", 1.6, "s"),
+        ("a", 1.7),
+        ("b", 1.7, "s"),
+        ("a", 90, "t"),
+        ("a", 91),
     )
+    frame = make_frame("a", "b", "c")
+    assert references_in(frame, log) == [
+        ("a", 3, "log"),
+        ("a", 3, "log"),
+        ("b", 3, "log"),
+        ("a", 4, "log"),
+        ("a", 4, "log"),
+    ]
     assert left_out(frame, log) == {("log", "repeated"): 1}
 
 
@@ -163,7 +177,7 @@ def test_log_references_keep_positions_with_gaps() -> None:
     assert references_in(frame, make_log(("a", 90.0))) == [("a", last, "log")]
 
 
-NAMES = [f"m{i}" for i in range(6)]
+NAMES = [f"m{number}" for number in range(6)]
 SOME = st.lists(st.sampled_from([*NAMES, "T0", "T1", "zz"]), max_size=3).map(tuple)
 MENTIONS = {
     "source_task_ref": st.sampled_from([None, "T0", "T1"]),

@@ -85,17 +85,32 @@ def test_command_computes_references_once(command: str, store: Path, loads: list
     assert loads == ["load", "deletions_of", "references_and_counts"]
 
 
+def advice_of(memories: Any) -> str:
+    return memlab.size(memories).advice.to_json()
+
+
+def rows_of(memories: Any) -> str:
+    return memlab.rows(memories, now=NOW).to_csv()
+
+
+def growth_of(memories: Any) -> str:
+    return memlab.growth_curve(memories).to_csv()
+
+
+def references_of(memories: Any) -> str:
+    return memlab.find_references(memories).to_csv()
+
+
+def comparison_of(memories: Any) -> str:
+    return memlab.compare(memories, policies=[KeepRecent(50)]).to_json()
+
+
+def replay_of(memories: Any) -> str:
+    return repr(memlab.replay.replay(memories, None, KeepRecent(50)))
+
+
 @pytest.mark.parametrize(
-    "question",
-    [
-        lambda memories: memlab.size(memories).advice.to_json(),
-        lambda memories: memlab.rows(memories, now=NOW).to_csv(),
-        lambda memories: memlab.growth_curve(memories).to_csv(),
-        lambda memories: memlab.find_references(memories).to_csv(),
-        lambda memories: memlab.compare(memories, policies=[KeepRecent(50)]).to_json(),
-        lambda memories: repr(memlab.replay.replay(memories, None, KeepRecent(50))),
-    ],
-    ids=["size", "rows", "growth_curve", "find_references", "compare", "replay"],
+    "question", [advice_of, rows_of, growth_of, references_of, comparison_of, replay_of]
 )
 def test_history_gives_the_same_result_as_its_store(question: Callable[[Any], str]) -> None:
     assert question(StoreHistory(LOOKED_UP)) == question(LOOKED_UP)
@@ -313,7 +328,19 @@ def test_show_takes_a_log_with_a_frame() -> None:
     assert "never read" in {alert.name for alert in overview.alerts}
 
 
-def _report_of(memories: Any, log: Any) -> str:
+def sizes_with_log(memories: Any, log: Any) -> str:
+    return str(memlab.size(memories, log=log, now=NOW))
+
+
+def rows_with_log(memories: Any, log: Any) -> str:
+    return memlab.rows(memories, log=log, now=NOW).to_csv()
+
+
+def comparison_with_log(memories: Any, log: Any) -> str:
+    return memlab.compare(memories, log=log, policies=[KeepRecent(50)]).to_json()
+
+
+def report_with_log(memories: Any, log: Any) -> str:
     """Return the text of a report, without the name of its folder and the moment it was made."""
     with tempfile.TemporaryDirectory() as folder:
         report = memlab.report(memories, Path(folder) / "report.html", log=log, now=NOW)
@@ -323,16 +350,7 @@ def _report_of(memories: Any, log: Any) -> str:
 
 @pytest.mark.usefixtures("no_charts")
 @pytest.mark.parametrize(
-    "question",
-    [
-        lambda memories, log: str(memlab.size(memories, log=log, now=NOW)),
-        lambda memories, log: memlab.rows(memories, log=log, now=NOW).to_csv(),
-        lambda memories, log: memlab.compare(
-            memories, log=log, policies=[KeepRecent(50)]
-        ).to_json(),
-        _report_of,
-    ],
-    ids=["size", "rows", "compare", "report"],
+    "question", [sizes_with_log, rows_with_log, comparison_with_log, report_with_log]
 )
 def test_log_of_history_is_used_like_the_log_argument(
     store: Path, question: Callable[[Any, Any], str]

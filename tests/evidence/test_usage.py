@@ -1,7 +1,7 @@
 """Recency against use: reach of reads, chances, and the verdict."""
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -25,61 +25,109 @@ BEST_HITS_AGAIN = (0.327, 0.176, 0.106)
 
 def usage_by_reads(frame: pd.DataFrame, *reads: tuple[str, float]) -> AgeOrUse:
     """Score recency against use by reads, given as memory and days after the first row."""
-    log = make_log(*((name, 24 * day) for name, day in reads))
+    reads_in_hours = [(name, 24 * day) for name, day in reads]
+    log = make_log(*reads_in_hours)
     return age_or_use(frame, find_references(frame, log))
 
 
-History = tuple[list[int], list[int], list[int], list[tuple[int, int]]]
-"""Days of writing and leaving, tokens, and reads as pairs of day and row."""
+class Read(NamedTuple):
+    """Day of a read, and number of the row that was read."""
+
+    day: int
+    target: int
+
+
+class History(NamedTuple):
+    """Days on which rows were written and deleted, their tokens, and reads of them."""
+
+    written: list[int]
+    deleted: list[int]
+    tokens: list[int]
+    reads: list[Read]
+
+    def rows_on(self, day: int) -> list[int]:
+        """Return the rows that a start on a day could load."""
+        return [
+            number
+            for number, (written, deleted) in enumerate(
+                zip(self.written, self.deleted, strict=True)
+            )
+            if written < day <= deleted
+        ]
+
+    def days_since_reads(self, row_number: int, day: int) -> set[int]:
+        """Return the ages of earlier reads of a row."""
+        written = self.written[row_number]
+        return {
+            day - read.day
+            for read in self.reads
+            if read.target == row_number and written <= read.day < day
+        }
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> History:
     written = sorted(draw(st.lists(st.integers(0, 9), min_size=1, max_size=8)))
-    left = [day + draw(st.integers(0, 12)) for day in written]
+    deleted = [day + draw(st.integers(0, 12)) for day in written]
     tokens = [draw(st.integers(0, 30)) for _ in written]
-    read = st.tuples(st.integers(0, 12), st.integers(0, len(written) - 1))
-    return written, left, tokens, draw(st.lists(read, max_size=20))
+    reads = st.builds(Read, st.integers(0, 12), st.integers(0, len(written) - 1))
+    return History(written, deleted, tokens, draw(st.lists(reads, max_size=20)))
+
+
+def share_before(target: int, rows: list[int], scores: list[float], sizes: list[int]) -> float:
+    """Return the share of sizes down to a row, from the highest score to the lowest."""
+    order = sorted(rows, key=lambda number: (-round(scores[number], 9), -number))
+    loaded = order[: order.index(target) + 1]
+    return sum(sizes[number] for number in loaded) / sum(sizes[number] for number in order)
 
 
 def reaches(history: History) -> list[list[float]]:
-    """Return the share that must be loaded for each read, by sorting the memories."""
-    written, left, tokens, reads = history
-    present = {d: [r for r in range(len(left)) if written[r] < d <= left[r]] for d in range(13)}
-    counted = sorted({(day, target) for day, target in reads if target in present[day]})
-    lines = []
-    for day, target in counted:
-        use = []
-        for place, born in enumerate(written):
-            idles = {day - d for d, t in reads if t == place and born <= d < day}
-            use.append(base_level_of_days(day - born, idles))
-        line = []
-        by_length = [per_length(u, max(size, 1)) for u, size in zip(use, tokens, strict=True)]
-        for weights, active in (
-            ([1] * len(written), use),
-            ([max(size, 1) for size in tokens], by_length),
-        ):
-            for key in ([0.0] * len(written), active):
-                order = sorted(present[day], key=lambda r, key=key: (-round(key[r], 9), -r))
-                loaded = order[: order.index(target) + 1]
-                line.append(sum(weights[r] for r in loaded) / sum(weights[r] for r in order))
-        lines.append(line)
-    return lines
+    """Return the share that must be loaded for each read, by sorting the memories.
+
+    The shares are of memories and of tokens, each by age and by activity.
+    """
+    count = len(history.written)
+    by_age = [0.0] * count
+    ones = [1] * count
+    sizes = [max(size, 1) for size in history.tokens]
+    shares = []
+    for day, target in sorted(set(history.reads)):
+        rows = history.rows_on(day)
+        if target not in rows:
+            continue
+        activity = []
+        for number, written in enumerate(history.written):
+            days = history.days_since_reads(number, day)
+            activity.append(base_level_of_days(day - written, days))
+        by_length = [per_length(level, size) for level, size in zip(activity, sizes, strict=True)]
+        shares.append(
+            [
+                share_before(target, rows, by_age, ones),
+                share_before(target, rows, activity, ones),
+                share_before(target, rows, by_age, sizes),
+                share_before(target, rows, by_length, sizes),
+            ]
+        )
+    return shares
 
 
 @given(histories())
-def test_reach_equals_brute_force_ranks(history: Any) -> None:
-    written, left, tokens, reads = history
-    day, target = np.array(reads, np.int64).reshape(-1, 2).T
-    born = np.array(written, np.float64)
+def test_reach_equals_brute_force_ranks(history: History) -> None:
+    day, target = np.array(history.reads, np.int64).reshape(-1, 2).T
+    written = np.array(history.written, np.float64)
     at = day.astype(np.float64)
-    back = score_recency_vs_use(born, np.array(left), np.array(tokens), at, target)
-    assert back.reach == pytest.approx(np.reshape(reaches(history), (-1, 4)))
+    scored = score_recency_vs_use(
+        written, np.array(history.deleted), np.array(history.tokens), at, target
+    )
+    count = len(scored.day)
+    assert scored.reach == pytest.approx(np.reshape(reaches(history), (-1, 4)))
     for part in (slice(len(TIMES)), slice(len(TIMES), None)):
-        assert back.observed[:, part].sum(axis=1).tolist() == [1] * len(back.day)
-        assert back.expected[:, part].sum(axis=1) == pytest.approx(np.ones(len(back.day)))
-        assert (back.expected[:, part][back.observed[:, part] > 0] > 0).all()
-    assert back.times.sum() == len(back.day)
+        seen = scored.observed[:, part]
+        expected = scored.expected[:, part]
+        assert (seen.sum(axis=1) == 1).all()
+        assert expected.sum(axis=1) == pytest.approx(np.ones(count))
+        assert (expected[seen > 0] > 0).all()
+    assert scored.times.sum() == count
 
 
 def test_chance_is_reads_of_group_over_expected_reads() -> None:
@@ -87,7 +135,8 @@ def test_chance_is_reads_of_group_over_expected_reads() -> None:
     usage = usage_by_reads(frame, ("a", 2), ("a", 3), ("a", 4), ("d", 4))
     table = usage.chances
     assert table["reads"].tolist() == [2, 1, 1, 0, 0, 1, 0, 0, 3]
-    expected = [1 + 3 / 4 + 2 * 3 / 4, 1 / 4, 2 / 4, 0, 0, 1, 1, 1, 1]
+    expected_of_unread = 1 + 3 / 4 + 2 * 3 / 4
+    expected = [expected_of_unread, 1 / 4, 2 / 4, 0, 0, 1, 1, 1, 1]
     assert table["expected"].tolist() == pytest.approx(expected)
     assert table["chance"]["once"] == pytest.approx(4)
     assert table["chance"]["oldest quarter"] == 3
@@ -97,21 +146,32 @@ def test_chance_is_reads_of_group_over_expected_reads() -> None:
 
 def test_limits_are_those_of_a_poisson_count() -> None:
     frame = make_episodes(16)
-    single = usage_by_reads(frame, *((f"m{1 + day % 4}", day) for day in range(2, 10))).chances
-    oldest = single.loc["oldest quarter"]
-    newest = single.loc["newest quarter"]
+    reads = [(f"m{1 + day % 4}", day) for day in range(2, 10)]
+    chances = usage_by_reads(frame, *reads).chances
+    oldest = chances.loc["oldest quarter"]
+    newest = chances.loc["newest quarter"]
     assert oldest["reads"] == 8
     assert oldest["expected"] == 2
     # Exact limits of 8 (chi-squared): 4.66 and 12.99, of 0: 0 and 2.30.
-    assert [oldest["low"] * 2, oldest["high"] * 2] == pytest.approx([4.66, 12.99], abs=0.05)
-    assert [newest["low"], newest["high"] * 2] == pytest.approx([0, 2.30], abs=0.1)
-    both = [f"m{n}" for n in (1, 2, 3, 4, 13, 14, 15, 16)]
-    apart = usage_by_reads(frame, *zip(both, range(2, 10), strict=True))
-    alike = usage_by_reads(frame, *((name, 2 + place // 4) for place, name in enumerate(both)))
-    apart_chances, other = (usage.chances.loc["oldest quarter"] for usage in (apart, alike))
-    assert apart_chances["reads"] == other["reads"] == 4
-    assert apart_chances["chance"] == other["chance"] == 2
-    assert other["low"] < apart_chances["low"] < apart_chances["high"] < other["high"]
+    assert oldest["low"] * 2 == pytest.approx(4.66, abs=0.05)
+    assert oldest["high"] * 2 == pytest.approx(12.99, abs=0.05)
+    assert newest["low"] == pytest.approx(0, abs=0.1)
+    assert newest["high"] * 2 == pytest.approx(2.30, abs=0.1)
+
+
+def test_limits_are_wider_for_reads_on_few_days() -> None:
+    frame = make_episodes(16)
+    names = [f"m{number}" for number in (1, 2, 3, 4, 13, 14, 15, 16)]
+    on_eight_days = list(zip(names, range(2, 10), strict=True))
+    on_two_days = [(name, 2 + number // 4) for number, name in enumerate(names)]
+    many_days = usage_by_reads(frame, *on_eight_days).chances.loc["oldest quarter"]
+    few_days = usage_by_reads(frame, *on_two_days).chances.loc["oldest quarter"]
+    for chances in (many_days, few_days):
+        assert chances["reads"] == 4
+        assert chances["chance"] == 2
+    assert few_days["low"] < many_days["low"]
+    assert many_days["low"] < many_days["high"]
+    assert many_days["high"] < few_days["high"]
 
 
 DAYS = range(2, 42)
@@ -131,7 +191,10 @@ def test_verdict_follows_from_the_limits_of_the_gain(verdict: str) -> None:
     assert gain == pytest.approx(used - newest)
     assert low <= gain <= high
     assert f"serves {used:.0%} of {usage.reads} reads" in usage.answer
-    assert usage.decided == (verdict != "too-few-reads")
+    if verdict == "too-few-reads":
+        assert not usage.decided
+    else:
+        assert usage.decided
 
 
 def test_random_reads_rarely_give_the_use_verdict() -> None:
@@ -145,8 +208,13 @@ def test_random_reads_rarely_give_the_use_verdict() -> None:
 
 
 def test_memory_counts_once_a_day_while_it_is_loadable() -> None:
-    others = row("old", superseded_by="new"), "new", row("retired", superseded_by="retired")
-    frame = make_frame(row("rule", kind="semantic"), *others, minutes=1440)
+    frame = make_frame(
+        row("rule", kind="semantic"),
+        row("old", superseded_by="new"),
+        "new",
+        row("retired", superseded_by="retired"),
+        minutes=1440,
+    )
     twice_a_day = usage_by_reads(
         frame, ("rule", 9), ("old", 9), ("new", 9), ("new", 9.1), ("new", 10)
     )
@@ -159,11 +227,15 @@ def test_memory_counts_once_a_day_while_it_is_loadable() -> None:
     undated = frame.assign(created_at=pd.Series(pd.NaT, range(4), c.TIME))
     assert usage_by_reads(undated, ("new", 9)).reads == 0
     deleted = frame.assign(deleted_at=pd.Timestamp("2025-01-05", tz="UTC"))
-    assert [usage_by_reads(deleted, ("new", day)).reads for day in (4, 5)] == [1, 0]
+    assert usage_by_reads(deleted, ("new", 4)).reads == 1
+    assert usage_by_reads(deleted, ("new", 5)).reads == 0
 
 
-# no read, a foreign read, a read before the memory was written, and one on the same day
-@pytest.mark.parametrize("reads", [[], [("other", 5.0)] * 30, [("m3", -1.0)], [("m3", 0.5)]])
+@pytest.mark.parametrize(
+    "reads",
+    [[], [("other", 5.0)] * 30, [("m3", -1.0)], [("m3", 0.5)]],
+    ids=["no read", "foreign reads", "before it was written", "on the day it was written"],
+)
 def test_log_without_matching_reads_gives_too_few_reads(reads: Any) -> None:
     usage = usage_by_reads(make_episodes(30), *reads)
     assert usage.verdict == "too-few-reads"
@@ -175,7 +247,8 @@ def test_log_without_matching_reads_gives_too_few_reads(reads: Any) -> None:
 
 def test_bundled_searches_match_public_stores() -> None:
     log = memlab.read_access_log(STORE.with_suffix(".searches.jsonl"))
-    usage = age_or_use(past := memlab.load_past(STORE), find_references(past, log))
+    past = memlab.load_past(STORE)
+    usage = age_or_use(past, find_references(past, log))
     assert usage.again == pytest.approx(BEST_HITS_AGAIN, abs=0.03)
     figures = json.loads(json.dumps(usage.figures))
     assert figures["verdict"] == "use"
