@@ -114,15 +114,22 @@ def test_restore_export_and_copies_work_with_a_damaged_log(tmp_path: Path) -> No
         assert memlab.restore(digest, store=store).memories == 6
 
 
-GOING_ON: dict[str, Callable[[Path, str], object]] = {
-    "restore": lambda store, digest: memlab.restore(digest, store=store),
-    "copies": lambda store, digest: keep_copies(store),
-    "runtime": lambda store, digest: memlab.SqliteMemoryStore(store).close(),
-}
+def restore_by_digest(store: Path, digest: str) -> None:
+    memlab.restore(digest, store=store)
 
 
-@pytest.mark.parametrize("damage", GOING_ON)
-def test_damaged_log_is_saved_before_it_is_emptied(tmp_path: Path, damage: str) -> None:
+def copy_the_archive(store: Path, _: str) -> None:
+    keep_copies(store)
+
+
+def open_at_runtime(store: Path, _: str) -> None:
+    memlab.SqliteMemoryStore(store).close()
+
+
+@pytest.mark.parametrize("use", [restore_by_digest, copy_the_archive, open_at_runtime])
+def test_damaged_log_is_saved_before_it_is_emptied(
+    tmp_path: Path, use: Callable[[Path, str], None]
+) -> None:
     store = write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
     store.chmod(0o640)
     digest = compacted(store, 4).digest
@@ -130,7 +137,7 @@ def test_damaged_log_is_saved_before_it_is_emptied(tmp_path: Path, damage: str) 
     log_of(store).write_bytes(damaged)
     saved_log = tmp_path / "memory.db-wal.damaged-1"
     with pytest.warns(DamagedLogWarning, match=r"memory\.db-wal\.damaged-1"):
-        GOING_ON[damage](store, digest)
+        use(store, digest)
     assert saved_log.read_bytes() == damaged
     assert saved_log.stat().st_mode & 0o777 == 0o640
     log_of(store).write_bytes(damaged)  # the same damage again

@@ -51,21 +51,37 @@ def raise_version(archive: Path, readable_from: int, *changes: str) -> None:
     run_sql(archive, *changes, says, "PRAGMA user_version = 9")
 
 
-NEWER_USES: dict[str, Callable[[Path], Any]] = {
-    "list": archived_plans,
-    "rows": archived_rows,
-    "restore": lambda store: memlab.restore(archive_digest(store), store=store),
-    "apply": lambda store: memlab.apply(planned(store, 2)),
-    "size": memlab.size,
-    "drop": lambda store: run("archive", store, "--drop", "ab", "--apply"),
-    "runtime": lambda store: memlab.SqliteMemoryStore(store, archive=True).compact_episodic(1),
-}
-
-
 def archive_digest(store: Path) -> str:
     with closing(sqlite3.connect(archive_of(store))) as connection:
         ((digest,),) = connection.execute("SELECT digest FROM applies").fetchall()
     return str(digest)
+
+
+def restore_the_apply(store: Path) -> Receipt:
+    return memlab.restore(archive_digest(store), store=store)
+
+
+def apply_a_plan(store: Path) -> Receipt:
+    return memlab.apply(planned(store, 2))
+
+
+def drop_by_command(store: Path) -> Any:
+    return run("archive", store, "--drop", "ab", "--apply")
+
+
+def compact_at_runtime(store: Path) -> Any:
+    return memlab.SqliteMemoryStore(store, archive=True).compact_episodic(1)
+
+
+NEWER_USES: dict[str, Callable[[Path], Any]] = {
+    "list": archived_plans,
+    "rows": archived_rows,
+    "restore": restore_the_apply,
+    "apply": apply_a_plan,
+    "size": memlab.size,
+    "drop": drop_by_command,
+    "runtime": compact_at_runtime,
+}
 
 
 @pytest.mark.parametrize("use", NEWER_USES)
@@ -308,25 +324,24 @@ def test_archive_with_reformatted_schema_is_used(store: Path, tmp_path: Path) ->
     assert rows_of(store) == before
 
 
-CODE = {
-    "a check": "CHECK (hex(fields) <> '')",
-    "a default": "more TEXT DEFAULT (hex(randomblob(9)))",
-    "a generated column": "more TEXT GENERATED ALWAYS AS (hex(fields))",
-    "a collation": "more TEXT COLLATE theirs",
+KEY = "PRIMARY KEY (apply, key)"
+KEY_WITH_CODE = {
+    "a check": f"{KEY}, CHECK (hex(fields) <> '')",
+    "a default": f"more TEXT DEFAULT (hex(randomblob(9))), {KEY}",
+    "a generated column": f"more TEXT GENERATED ALWAYS AS (hex(fields)), {KEY}",
+    "a collation": f"more TEXT COLLATE theirs, {KEY}",
 }
 
 
-@pytest.mark.parametrize("kind", CODE)
+@pytest.mark.parametrize("kind", KEY_WITH_CODE)
 def test_archive_with_code_in_columns_is_rejected(store: Path, kind: str) -> None:
     compacted(store, 4)
+    with_code = KEY_WITH_CODE[kind].replace("'", "''")
     run_sql(
         archive_of(store),
         "PRAGMA writable_schema = ON",
-        "UPDATE sqlite_schema SET sql = replace(sql, 'PRIMARY KEY (apply, key)', "
-        f"'PRIMARY KEY (apply, key){',' + CODE[kind]}') WHERE name = 'archived'"
-        if kind == "a check"
-        else "UPDATE sqlite_schema SET sql = replace(sql, 'PRIMARY KEY (apply, key)', "
-        f"'{CODE[kind]}, PRIMARY KEY (apply, key)') WHERE name = 'archived'",
+        f"UPDATE sqlite_schema SET sql = replace(sql, '{KEY}', '{with_code}') "
+        "WHERE name = 'archived'",
     )
     with pytest.raises(ArchiveError, match=r"nothing in it is lost|is damaged"):
         archived_plans(store)
@@ -346,20 +361,35 @@ SCALARS = st.one_of(
     st.text(max_size=8),
     st.sampled_from(["\n,", '","', "%b", "\\", "[]", "{}", ', "place":', "\u2028", "é🦀"]),
 )
-VALUES = st.recursive(
-    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3)
-)
+
+
+def lists_or_dicts(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3)
+
+
+VALUES = st.recursive(SCALARS, lists_or_dicts)
 LONE = st.dictionaries(
     NAMES | st.just("\udc8e"), VALUES | st.just("a\udc8e"), min_size=1, max_size=3
 )
 """Text with lone surrogates, as in file names that are not UTF-8."""
-RECORDS = st.builds(
-    lambda fields, place: with_place(encoded(fields), place) if place else encoded(fields),
-    st.dictionaries(NAMES, VALUES, min_size=1, max_size=6).filter(
-        lambda fields: "place" not in fields
-    ),
-    st.none() | LONE,
-) | LONE.map(lambda fields: json.dumps(fields).encode())
+
+
+def without_place(fields: dict[str, Any]) -> bool:
+    return "place" not in fields
+
+
+def placed_record(fields: dict[str, Any], place: dict[str, Any]) -> bytes:
+    return with_place(encoded(fields), place)
+
+
+def plain_json(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields).encode()
+
+
+FIELDS = st.dictionaries(NAMES, VALUES, min_size=1, max_size=6).filter(without_place)
+RECORDS = st.one_of(
+    st.builds(encoded, FIELDS), st.builds(placed_record, FIELDS, LONE), st.builds(plain_json, LONE)
+)
 
 
 @given(st.lists(RECORDS, min_size=1, max_size=4))

@@ -6,6 +6,7 @@ import shutil
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,20 +97,17 @@ ALSO_RAISED = ("archive {} --rows", "show {}", "maintain {}")
 """Commands of a default run on raised formats; ``--all`` tries the others, too."""
 
 
-@pytest.mark.parametrize(
-    ("raised", "command"),
-    [
-        *((TODAY, command) for command in COMMANDS),
-        pytest.param(TODAY, PAGE, marks=pytest.mark.long),
-        *((RAISED, command) for command in ALSO_RAISED),
-        *(
-            pytest.param(RAISED, command, marks=pytest.mark.long)
-            for command in (*COMMANDS, PAGE)
-            if command not in ALSO_RAISED
-        ),
-    ],
-    indirect=["raised"],
-)
+def pairs_of_format_and_command() -> list[Any]:
+    """Pair each golden store with each command, and mark the pairs that a default run omits."""
+    pairs: list[Any] = [(TODAY, command) for command in COMMANDS]
+    pairs.append(pytest.param(TODAY, PAGE, marks=pytest.mark.long))
+    for command in (*COMMANDS, PAGE):
+        marks = [] if command in ALSO_RAISED else [pytest.mark.long]
+        pairs.append(pytest.param(RAISED, command, marks=marks))
+    return pairs
+
+
+@pytest.mark.parametrize(("raised", "command"), pairs_of_format_and_command(), indirect=["raised"])
 def test_reading_golden_store_changes_no_byte(
     items: Path, tmp_path: Path, command: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -135,7 +133,9 @@ def test_undoing_all_of_golden_store_restores_its_first_rows(items: Path, tmp_pa
             memlab.restore(digest, store=items)
     first = rows_of(write_first_rows(tmp_path / "first.db"))
     dropped = {position for position, row in first.items() if row[1] in (b"e1", b"e2")}
-    assert rows_of(items) == {p: row for p, row in first.items() if p not in dropped}
+    assert rows_of(items) == {
+        position: row for position, row in first.items() if position not in dropped
+    }
 
 
 @pytest.mark.parametrize("name", ["deletion", "supersession", "retirement", "return"])
@@ -208,7 +208,9 @@ def test_golden_claude_folder_undoes_retirement_and_deletion(claude: Path) -> No
     assert memlab.restore(retirement.digest, store=claude).memories == 3
     assert not (claude / "RETIRED.md").exists()
     assert memlab.restore(deletion.digest, store=claude).memories == 3
-    lines = [f"- [About {n}](topic_{n}.md) — a hook, {n}\n" for n in range(1, 13)]
+    lines = [
+        f"- [About {number}](topic_{number}.md) — a hook, {number}\n" for number in range(1, 13)
+    ]
     assert (claude / "MEMORY.md").read_text() == "".join(["# Memory index\n", "\n", *lines])
     for number in range(1, 13):
         assert f"né 🦀 {number}." in (claude / f"topic_{number}.md").read_text()
