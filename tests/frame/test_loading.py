@@ -34,15 +34,19 @@ from tests.support.stores import (
 LABELLED = {"label": "category"}
 
 
+def dtypes_of(frame: pd.DataFrame) -> dict[str, str]:
+    return {name: str(dtype) for name, dtype in frame.dtypes.items()}
+
+
 def test_frame_has_the_documented_columns_and_dtypes(tmp_path: Path) -> None:
     frame = memlab.load(write_rows(tmp_path / "memory.db", episodes(3)))
-    assert {name: str(dtype) for name, dtype in frame.dtypes.items()} == DTYPES | LABELLED
+    assert dtypes_of(frame) == {**DTYPES, **LABELLED}
     assert list(frame) == [*DTYPES, "label"]
     assert frame.index.equals(pd.RangeIndex(3))
     assert list(frame["kind"].cat.categories) == ["semantic", "episodic", "procedural"]
-    none = memlab.load(write_rows(tmp_path / "empty.db", []), with_body=True)
-    assert len(none) == 0
-    assert {n: str(d) for n, d in none.dtypes.items()} == DTYPES | {"body": "str"} | LABELLED
+    empty = memlab.load(write_rows(tmp_path / "empty.db", []), with_body=True)
+    assert len(empty) == 0
+    assert dtypes_of(empty) == {**DTYPES, "body": "str", **LABELLED}
 
 
 def test_labels_equal_those_of_rows() -> None:
@@ -62,36 +66,43 @@ def test_frame_can_be_modified_independently(tmp_path: Path) -> None:
 
 
 def test_in_memory_store_loads_every_field() -> None:
-    same: dict[str, Any] = {
+    origin: dict[str, Any] = {
         "source_task_ref": "issue:#7",
         "confidence": 0.1 + 0.2,
         "created_at": pd.Timestamp("2026-01-02T03:04:05.678901+02:00").to_pydatetime(),
         "supersedes": ("m0", "ü"),
         "evidence_refs": ("issue:#1",),
     }
-    provenance = items.MemoryProvenance(items.EventRef(items.EventId("e1"), 4), "agent", **same)
+    provenance = items.MemoryProvenance(items.EventRef(items.EventId("e1"), 4), "agent", **origin)
     kind = items.MemoryKind.SEMANTIC
     tags = ("a", "b,c")
     with SqliteMemoryStore(":memory:") as store:
         store.put(items.MemoryItem("m1", kind, "tïtle", "body text", provenance, tags))
         (loaded,) = memlab.load(store, with_body=True).to_dict("records")
-    same |= {"memory_id": "m1", "kind": "semantic", "title": "tïtle", "body": "body text"}
-    assert loaded.items() >= (same | {"tags": tags, "authored_by": "agent"}).items()
+    expected = {
+        **origin,
+        "memory_id": "m1",
+        "kind": "semantic",
+        "title": "tïtle",
+        "body": "body text",
+        "tags": tags,
+        "authored_by": "agent",
+    }
+    assert loaded.items() >= expected.items()
 
 
 @given(rows=row_lists(), keep_recent=st.integers(0, 8))
 def test_labels_agree_with_list_active_and_compaction(rows: list[Any], keep_recent: int) -> None:
-    no_event = {
-        "source_event_id": None,
-        "source_sequence": None,
-    }  # otherwise a store could not read some rows
+    for columns in rows:  # a store cannot read some of the drawn events
+        columns["source_event_id"] = None
+        columns["source_sequence"] = None
     with tempfile.TemporaryDirectory() as folder:
-        path = write_rows(Path(folder) / "memory.db", [columns | no_event for columns in rows])
+        path = write_rows(Path(folder) / "memory.db", rows)
         frame = memlab.load(path)
-        verdicts = [
+        is_load_bearing = [
             items.is_load_bearing_stored(columns["kind"], columns["tags_json"]) for columns in rows
         ]
-        assert frame[LOAD_BEARING].tolist() == verdicts
+        assert frame[LOAD_BEARING].tolist() == is_load_bearing
         with SqliteMemoryStore(path) as store:
             active = [item.memory_id for item in store.list_active()]
             assert list(frame.loc[frame["active"], "memory_id"]) == active
@@ -99,7 +110,9 @@ def test_labels_agree_with_list_active_and_compaction(rows: list[Any], keep_rece
         prunable = list(frame.loc[frame["prunable"], "position"])
         surplus = prunable[: max(0, len(prunable) - keep_recent)]
         assert deleted == len(surplus)
-        assert sorted(rows_of(path)) == [p for p in frame["position"] if p not in surplus]
+        assert sorted(rows_of(path)) == [
+            position for position in frame["position"] if position not in surplus
+        ]
 
 
 @settings(max_examples=examples(300), deadline=None)
@@ -125,13 +138,14 @@ def test_strings_of_accepts_only_json_lists_of_strings(stored: str) -> None:
 def test_chars_equal_python_len(tmp_path: Path, with_body: bool) -> None:
     texts = [("title", "body"), ("", ""), ("ä–", "日本語"), ("a\0b", "c\0d\0"), ("é\0é", "\0")]
     texts += [("\x1f", "\x1e\x1f"), ("👩‍🚀", "x" * 70_000)]
-    rows = [row(f"m{n}", title=title, body=body) for n, (title, body) in enumerate(texts)]
+    rows = [row(f"m{number}", title=title, body=body) for number, (title, body) in enumerate(texts)]
     frame = memlab.load(write_rows(tmp_path / "memory.db", rows), with_body=with_body)
     assert frame["chars"].tolist() == [9, 0, 5, 7, 4, 3, 70_003]
     assert frame["tokens"].tolist() == [3, 0, 2, 2, 1, 1, 17_501]
     assert frame.attrs[TOKEN_RULE] == "estimate: characters / 4, rounded up"
     assert frame["title"].tolist() == [title for title, _ in texts]
-    assert not with_body or frame["body"].tolist() == [body for _, body in texts]
+    if with_body:
+        assert frame["body"].tolist() == [body for _, body in texts]
 
 
 MOMENTS = {
@@ -153,7 +167,9 @@ def test_timestamps_are_converted_to_utc(tmp_path: Path, stored: str, beside: st
     rows = [row("m1", created_at=beside), row("m2", created_at=stored)]
     frame = memlab.load(write_rows(tmp_path / "memory.db", rows), on_bad_row="keep")
     assert frame["created_at"][1] == pd.Timestamp(MOMENTS[stored])
-    assert frame["problem"].notna().to_list() == [beside == "?", False]
+    has_problem = frame["problem"].notna()
+    assert has_problem[0] == (beside == "?")
+    assert not has_problem[1]
     assert str(frame["created_at"].dtype) == DTYPES["created_at"]
 
 
@@ -166,7 +182,7 @@ def test_tokens_can_be_counted_by_a_callable(tmp_path: Path, with_body: bool) ->
     frame = memlab.load(path, count_tokens=words, with_body=with_body)
     assert list(frame["tokens"]) == [5]
     assert "words" in frame.attrs[TOKEN_RULE]
-    assert ("body" in frame) is with_body
+    assert ("body" in frame.columns) is with_body
 
 
 def test_tokens_are_counted_by_a_named_tokenizer(
@@ -208,7 +224,8 @@ def test_open_store_is_read_as_committed(tmp_path: Path) -> None:
         after = files_in(tmp_path)
         store.connection.execute("COMMIT")
         assert len(memlab.load(store)) == 0
-    assert set(after) == set(before) == {"memory.db", "memory.db-wal", "memory.db-shm"}
+    assert set(before) == {"memory.db", "memory.db-wal", "memory.db-shm"}
+    assert set(after) == set(before)
     for name in ("memory.db", "memory.db-wal"):
         assert after[name] == before[name]
 
@@ -228,20 +245,27 @@ def test_sparse_rowids_are_all_read_in_batches(
 
 def test_signals_are_joined_to_their_rows(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "memory.db", [row("m1"), row("m2"), row("m3")])
-    plain: Any = {"importance": 0.75, "access_count": 3, "graduated": True, "trusted": False}
-    plain |= {"agent_id": "a", "namespace": "n", "thread_id": "t"}
+    plain: Any = {
+        "importance": 0.75,
+        "access_count": 3,
+        "graduated": True,
+        "trusted": False,
+        "agent_id": "a",
+        "namespace": "n",
+        "thread_id": "t",
+    }
     times = {"last_accessed_at": "2026-03-01T12:00+02:00", "expires_at": "2027-01-01T00:00:00Z"}
     write_signals(path, "m2", **plain, **times)
     write_signals(path, "gone", importance=1.0)
     frame = memlab.load(path)
-    assert {n: str(d) for n, d in frame.dtypes.items()} == DTYPES | SIGNAL_DTYPES | LABELLED
+    assert dtypes_of(frame) == {**DTYPES, **SIGNAL_DTYPES, **LABELLED}
     assert list(frame)[-10:-1] == list(SIGNAL_DTYPES)
-    expected = plain | {name: pd.Timestamp(text) for name, text in times.items()}
-    assert frame.loc[1, list(SIGNAL_DTYPES)].to_dict() == expected
-    silent = frame.loc[[0, 2], list(SIGNAL_DTYPES)]
-    assert silent.drop(columns=["graduated", "trusted"]).isna().all(axis=None)
-    assert not silent["graduated"].any()
-    assert silent["trusted"].all()
+    timestamps = {name: pd.Timestamp(text) for name, text in times.items()}
+    assert frame.loc[1, list(SIGNAL_DTYPES)].to_dict() == {**plain, **timestamps}
+    rows_without_signals = frame.loc[[0, 2], list(SIGNAL_DTYPES)]
+    assert rows_without_signals.drop(columns=["graduated", "trusted"]).isna().all(axis=None)
+    assert not rows_without_signals["graduated"].any()
+    assert rows_without_signals["trusted"].all()
 
 
 def test_kept_bad_rows_name_the_problem_and_are_not_prunable(tmp_path: Path) -> None:
@@ -252,7 +276,7 @@ def test_kept_bad_rows_name_the_problem_and_are_not_prunable(tmp_path: Path) -> 
         row("dream", "dream", tags_json="[1]", evidence_refs_json="?"),
     ]
     frame = memlab.load(write_rows(tmp_path / "memory.db", rows), on_bad_row="keep")
-    assert {n: str(d) for n, d in frame.dtypes.items()} == DTYPES | {PROBLEM: "str"} | LABELLED
+    assert dtypes_of(frame) == {**DTYPES, PROBLEM: "str", **LABELLED}
     unknown = "kind 'dream' is not one of semantic, episodic, procedural"
     no_list = "tags_json '[1]' is not a JSON list of strings"
     assert frame[PROBLEM].fillna("none").to_list() == [
@@ -273,7 +297,7 @@ ODD_TEXTS = ANY_VALUE | st.text("aé€😀\x00\x1f", max_size=120)
 ODD_TEXTS |= st.sampled_from(["\x1f", "\x1e", "a\x1fb", "a\0b", "\x1e\x1e", "", b"a", "\x1e"])
 ODD_COLUMNS = ("title", "body", "tags_json", *scan.NULLABLE)
 ODD_NUMBERS = st.sampled_from([0.12345678, "high", b"", -3.0, 1e300])
-WAYS: list[dict[str, Any]] = [
+SCAN_SETTINGS: list[dict[str, Any]] = [
     {"_MOST_JOINED_BYTES": 90, "_PIECE_BYTES": 7},
     {"_split_joined": lambda *_: None},
 ]
@@ -297,13 +321,12 @@ def test_every_loading_path_gives_the_same_frame(
         loaded = memlab.load(path, on_bad_row="keep", with_body=with_body)
         bad = loaded[loaded[PROBLEM].notna()]
         assert len(loaded) == len(rows)
-        for way in WAYS:
+        for scan_settings in SCAN_SETTINGS:
             with pytest.MonkeyPatch.context() as patch:
-                for name, value in way.items():
+                for name, value in scan_settings.items():
                     patch.setattr(scan, name, value)
-                assert_frame_equal(
-                    memlab.load(path, on_bad_row="keep", with_body=with_body), loaded
-                )
+                loaded_otherwise = memlab.load(path, on_bad_row="keep", with_body=with_body)
+            assert_frame_equal(loaded_otherwise, loaded)
         if bad.empty:
             assert_frame_equal(memlab.load(path, with_body=with_body), loaded.drop(columns=PROBLEM))
             return

@@ -29,59 +29,89 @@ NOW = datetime(2026, 6, 1, tzinfo=UTC)
 def alerts(store: Path, log: Path | None = None) -> dict[str, Alert]:
     """Return the alerts of a store by name, in order; its path is replaced by STORE."""
     overview = memlab.show(store, log=log, now=NOW).alerts
-    return {a.name: replace(a, command=a.command.replace(str(store), "STORE")) for a in overview}
+    return {
+        alert.name: replace(alert, command=alert.command.replace(str(store), "STORE"))
+        for alert in overview
+    }
 
 
-def grown(folder: Path) -> Path:
-    return write_rows(
-        folder / "memory.db", [columns | {"body": "x" * 393} for columns in episodes(60)]
-    )
+def with_bodies(rows: list[Row], characters: int) -> list[Row]:
+    return [{**columns, "body": "x" * characters} for columns in rows]
 
 
-def capped(folder: Path) -> Path:
+def small_store(folder: Path) -> Path:
+    return write_rows(folder / "memory.db", episodes(20))
+
+
+def grown_store(folder: Path) -> Path:
+    return write_rows(folder / "memory.db", with_bodies(episodes(60), 393))
+
+
+def capped_store(folder: Path) -> Path:
     (folder / FILE).write_text('policy = { name = "recent", keep = 100 }\n')
-    return grown(folder)
+    return grown_store(folder)
 
 
-def with_large(folder: Path, rows: list[Row], characters: int) -> Path:
-    return write_rows(capped(folder), [columns | {"body": "x" * characters} for columns in rows])
+def compacted_store(folder: Path) -> Path:
+    store = grown_store(folder)
+    memlab.apply(memlab.plan(store, memlab.KeepRecent(59)))
+    return store
+
+
+def store_pruned_by_hand(folder: Path) -> Path:
+    store = grown_store(folder)
+    run_sql(store, "DELETE FROM memory_items WHERE rowid <= 10")
+    return store
+
+
+def store_with_a_large_memory(folder: Path) -> Path:
+    return write_rows(capped_store(folder), with_bodies([row("big", "semantic")], 12_000))
+
+
+def store_with_ten_large_memories(folder: Path) -> Path:
+    return write_rows(capped_store(folder), with_bodies(episodes(10, start=100), 2_500))
+
+
+def folder_with_a_cut_index(folder: Path) -> Path:
+    names = [f"m{number}" for number in range(250)]
+    write_memories(folder / "memory", *names)
+    return folder / "memory"
+
+
+def workspace_with_a_cut_document(folder: Path) -> Path:
+    write_workspace(folder / "memory", days_before(date(2026, 5, 1), 3))
+    return folder / "memory"
 
 
 LARGE = "memlab rows STORE --where load-bearing"
 
 
 @pytest.mark.parametrize(
-    ("make", "expected"),
+    ("make_store", "expected"),
     [
-        (lambda folder: write_rows(folder / "memory.db", episodes(20)), []),
-        (grown, [("never compacted", 6_111, "memlab size STORE")]),
-        (capped, []),
-        (lambda folder: memlab.apply(memlab.plan(grown(folder), memlab.KeepRecent(59))), []),
-        (lambda folder: run_sql(grown(folder), "DELETE FROM memory_items WHERE rowid <= 10"), []),
+        (small_store, []),
+        (grown_store, [("never compacted", 6_111, "memlab size STORE")]),
+        (capped_store, []),
+        (compacted_store, []),
+        (store_pruned_by_hand, []),
+        (store_with_a_large_memory, [("one large memory", 3_003, LARGE)]),
         (
-            lambda folder: with_large(folder, [row("big", "semantic")], 12_000),
-            [("one large memory", 3_003, LARGE)],
-        ),
-        (
-            lambda folder: with_large(folder, episodes(10, start=100), 2_500),
+            store_with_ten_large_memories,
             [("the ten largest", 6_290, "memlab rows STORE --limit 10")],
         ),
+        (folder_with_a_cut_index, [("cut", 200, "memlab doctor STORE")]),
         (
-            lambda folder: write_memories(folder / "memory", *(f"m{n}" for n in range(250))),
-            [("cut", 200, "memlab doctor STORE")],
-        ),
-        (
-            lambda folder: write_workspace(folder / "memory", days_before(date(2026, 5, 1), 3)),
+            workspace_with_a_cut_document,
             [("one large memory", 5_000, LARGE), ("cut", 1_250, "memlab doctor STORE")],
         ),
     ],
 )
 def test_each_alert_has_its_cost_and_command(
-    make: Callable[[Path], object], expected: list[tuple[str, int, str]], tmp_path: Path
+    make_store: Callable[[Path], Path], expected: list[tuple[str, int, str]], tmp_path: Path
 ) -> None:
-    make(tmp_path)
-    (store,) = [path for path in tmp_path.iterdir() if path.name in ("memory.db", "memory")]
-    assert [(a.name, a.tokens, a.command) for a in alerts(store).values()] == expected
+    store = make_store(tmp_path)
+    raised = [(alert.name, alert.tokens, alert.command) for alert in alerts(store).values()]
+    assert raised == expected
 
 
 SIZES = st.tuples(st.sampled_from(["episodic", "semantic"]), st.integers(0, 9_000))
@@ -90,29 +120,54 @@ SIZES = st.tuples(st.sampled_from(["episodic", "semantic"]), st.integers(0, 9_00
 @given(st.lists(SIZES, max_size=60))
 def test_alert_costs_lie_between_threshold_and_start(sizes: Any) -> None:
     with TemporaryDirectory() as folder:
-        rows = [row(f"m{n}", kind, body="x" * size) for n, (kind, size) in enumerate(sizes)]
+        rows = [
+            row(f"m{number}", kind, body="x" * size) for number, (kind, size) in enumerate(sizes)
+        ]
         store = write_rows(Path(folder, "memory.db"), rows)
         costs = [alert.tokens for alert in alerts(store).values()]
         start = memlab.load(store)["tokens"].sum()
     assert costs == sorted(costs, reverse=True)
-    assert all(NO_ALERT_BELOW <= cost <= start for cost in costs)
+    for cost in costs:
+        assert cost >= NO_ALERT_BELOW
+        assert cost <= start
 
 
-@pytest.mark.parametrize(("days", "counts"), [(10, True), (9, False)])
-def test_never_read_alert_needs_enough_reads(tmp_path: Path, days: int, counts: bool) -> None:
-    log = tmp_path / "reads.jsonl"
-    reads = [(f"e{n}", f"2026-05-{1 + n % days:02}") for n in range(1, 21)]
-    log.write_text("".join(f'{{"memory_id": "{n}", "at": "{at}T12:00Z"}}\n' for n, at in reads))
-    store = capped(tmp_path)
-    message = "40 memories, by 20 reads of what is loaded"
-    step = "memlab rows STORE --where unread"
-    never = {"never read": Alert("never read", message, 4_080, "a start", step)} if counts else {}
-    assert alerts(store, log).keys() == never.keys()
-    with (tmp_path / FILE).open("a") as settings:
+def write_reads(log: Path, *, days: int) -> None:
+    """Write a log of twenty reads, each of another memory, on some days."""
+    lines = []
+    for number in range(1, 21):
+        day = 1 + number % days
+        read = {"memory_id": f"e{number}", "at": f"2026-05-{day:02}T12:00Z"}
+        lines.append(json.dumps(read) + "\n")
+    log.write_text("".join(lines))
+
+
+def add_log_to_settings(folder: Path) -> None:
+    with (folder / FILE).open("a") as settings:
         settings.write('log = "reads.jsonl"\n')
-    assert alerts(store) == never
+
+
+def test_never_read_memories_are_an_alert(tmp_path: Path) -> None:
+    log = tmp_path / "reads.jsonl"
+    write_reads(log, days=10)
+    store = capped_store(tmp_path)
+    assert alerts(store, log).keys() == {"never read"}
+    add_log_to_settings(tmp_path)
+    message = "40 memories, by 20 reads of what is loaded"
+    command = "memlab rows STORE --where unread"
+    expected = Alert("never read", message, 4_080, "a start", command)
+    assert alerts(store) == {"never read": expected}
     log.unlink()
-    assert alerts(store) == {}  # memlab size reports problems of a log
+    assert alerts(store) == {}, "memlab size reports problems of a log"
+
+
+def test_never_read_alert_needs_reads_on_ten_days(tmp_path: Path) -> None:
+    log = tmp_path / "reads.jsonl"
+    write_reads(log, days=9)
+    store = capped_store(tmp_path)
+    assert alerts(store, log) == {}
+    add_log_to_settings(tmp_path)
+    assert alerts(store) == {}
 
 
 def test_load_bearing_memory_deleted_elsewhere_is_an_alert(tmp_path: Path) -> None:
@@ -139,16 +194,15 @@ def test_cost_of_an_alert_stands_beside_the_tokens_of_the_start(tmp_path: Path) 
 
 @pytest.mark.usefixtures("no_charts")
 def test_alerts_come_first_in_show_and_report(tmp_path: Path) -> None:
-    store = write_rows(grown(tmp_path), [row("b", body="x" * 12_000)])
+    store = write_rows(grown_store(tmp_path), [row("b", body="x" * 12_000)])
     page = tmp_path / "r.html"
     output = output_of("show", store)
-    places = [
-        output.index(heading) for heading in ("never compacted: 61", "one large", "61 memories,")
-    ]
+    headings = ("never compacted: 61", "one large", "61 memories,")
+    places = [output.index(heading) for heading in headings]
     assert places == sorted(places)
     names = [alert["name"] for alert in json.loads(output_of("show", store, "--json"))["alerts"]]
     assert names == ["never compacted", "one large memory"]
-    assert {*names} < {*ALERTS}
+    assert set(names) < set(ALERTS)
     output_of("report", store, "-o", page)
     assert "never compacted: 61" in page.read_text().split("<section id=")[1]
 

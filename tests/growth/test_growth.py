@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from memlab import columns as c
 from memlab.growth import PARTS, boot_context, growth_curve, summarize
+from memlab.growth.summary import Pace
 from memlab.items import Size
 from tests.support.frames import (
     ROWS_OF_ANY_KIND,
@@ -32,9 +33,11 @@ def standing_at(frame: pd.DataFrame, instant: pd.Timestamp) -> dict[str, int]:
     counts = dict.fromkeys(list(c.GROWTH_DTYPES)[:8], 0)
     for memory in frame[frame[c.CREATED_AT] <= instant].to_dict("records"):
         name = c.LOAD_BEARING if memory[c.LOAD_BEARING] else c.PRUNABLE
-        if isinstance(memory[c.SUPERSEDED_BY], str):
-            replaced = created.get(memory[c.SUPERSEDED_BY], memory[c.CREATED_AT])
-            name = c.SUPERSEDED if replaced <= instant else name
+        successor = memory[c.SUPERSEDED_BY]
+        if isinstance(successor, str):
+            superseded_at = created.get(successor, memory[c.CREATED_AT])
+            if superseded_at <= instant:
+                name = c.SUPERSEDED
         counts[name] += 1
         counts[f"{name}_tokens"] += memory[c.TOKENS]
     return counts
@@ -50,8 +53,10 @@ def test_growth_curve_equals_brute_force_counts(rows: Drawn, freq: str | None) -
     created = frame[c.CREATED_AT]
     at = curve.index
     if rows and freq:
-        assert at[0] < created.min() <= at[1]
-        assert at[-2] < created.max() <= at[-1]
+        assert at[0] < created.min()
+        assert created.min() <= at[1]
+        assert at[-2] < created.max()
+        assert created.max() <= at[-1]
     standing: dict[int, dict[str, int]] = {}
     written = [(created <= instant).sum() for instant in at]
     counts = curve.iloc[:, :8].astype(int).to_dict("records")
@@ -81,14 +86,15 @@ def test_curve_of_few_rows_has_dtypes_and_caveat(rows: list[int], caveat: str) -
     assert {name: str(dtype) for name, dtype in curve.dtypes.items()} == c.GROWTH_DTYPES
     assert str(curve.index.dtype) == c.TIME
     assert curve.index.name == c.AT
-    assert (len(curve) > 0) == (len(rows) > 0)
+    assert curve.empty == (rows == [])
     assert curve.attrs[c.CAVEAT].partition(":")[0] == caveat
     assert curve.attrs[c.TOKEN_RULE] == "characters / 4, an estimate"
 
 
 @pytest.mark.parametrize(("days", "step"), [(5e-5, "1s"), (1 / 24, "1h"), (20, "7D")])
 def test_default_frequency_fits_the_span(days: float, step: str) -> None:
-    curve = growth_curve(make_frame(*(f"m{n}" for n in range(100)), minutes=1440 * days))
+    ids = [f"m{number}" for number in range(100)]
+    curve = growth_curve(make_frame(*ids, minutes=1440 * days))
     assert len(curve) <= 1_003
     assert curve.index.to_series().diff().max() == pd.Timedelta(step)
 
@@ -134,7 +140,8 @@ def test_parts_add_up_to_the_boot_context_summary(rows: Drawn) -> None:
     frame.index += 7  # as of a frame that was filtered
     parts = boot_context(frame)
     summary = summarize(frame, now=NOW)
-    assert summary.boot.memories == parts[c.MEMORIES].sum() == frame[c.ACTIVE].sum()
+    assert summary.boot.memories == frame[c.ACTIVE].sum()
+    assert summary.boot.memories == parts[c.MEMORIES].sum()
     assert summary.boot.tokens == parts[c.TOKENS].sum()
     assert summary.boot.prunable.memories == parts.loc["episodes", c.MEMORIES]
     assert summary.boot.load_bearing.tokens == parts.loc[parts[c.LOAD_BEARING], c.TOKENS].sum()
@@ -152,8 +159,10 @@ def test_summary_of_small_and_empty_store() -> None:
     empty = summarize(mixed_frame().iloc[:0], now=NOW)
     assert empty.rows == Size(0, 0)
     assert empty.parts == {}
-    nothing = (empty.pace, empty.first_at, empty.forecast, empty.boot.prunable_by_memories)
-    assert nothing == (None,) * 4
+    assert empty.pace is None
+    assert empty.first_at is None
+    assert empty.forecast is None
+    assert empty.boot.prunable_by_memories is None
 
 
 def test_out_of_order_dangling_and_undated_rows_are_counted() -> None:
@@ -173,27 +182,47 @@ def episodes_on(*days: float) -> pd.DataFrame:
     return make_episodes(len(days)).assign(**{c.CREATED_AT: created.astype(c.TIME)})
 
 
-@pytest.mark.parametrize(
-    ("days", "windows", "rates"),
-    [
-        ((21, *[15] * 6, *[8] * 13, *[1] * 28), (3, 7), (1.0, 13 / 7, 4.0)),  # the median week
-        ((300, *[100] * 50, 3), (8, 7), (0, 0, 1 / 7)),  # eight weeks at most
-        ((3, 2, 1, 1), (1, 3), (4 / 3,) * 3),  # younger than a week: one window
-        ((0.0001,), (1, 1), (1,) * 3),  # a row written just now does not give a huge pace
-    ],
-)
-def test_pace_is_the_median_window_with_its_range(
-    days: tuple[float, ...], windows: tuple[int, float], rates: tuple[float, ...]
-) -> None:
+def pace_of(*days: float) -> Pace:
+    """Return the pace of episodes written the given days before NOW."""
     pace = summarize(episodes_on(*days), now=NOW).pace
     assert pace is not None
-    windows_expected, days_expected = windows
-    low, median, high = rates
-    assert pace.windows == windows_expected
-    assert pace.window_days == days_expected
-    assert pace.low == low
-    assert pace.median == median
-    assert pace.high == high
+    return pace
+
+
+def test_pace_is_the_median_week_with_its_range() -> None:
+    pace = pace_of(21, *[15] * 6, *[8] * 13, *[1] * 28)
+    assert pace.windows == 3
+    assert pace.window_days == 7
+    assert pace.low == 1
+    assert pace.median == 13 / 7
+    assert pace.high == 4
+
+
+def test_pace_counts_eight_weeks_at_most() -> None:
+    pace = pace_of(300, *[100] * 50, 3)
+    assert pace.windows == 8
+    assert pace.window_days == 7
+    assert pace.low == 0
+    assert pace.median == 0
+    assert pace.high == 1 / 7
+
+
+def test_pace_of_less_than_a_week_has_one_window() -> None:
+    pace = pace_of(3, 2, 1, 1)
+    assert pace.windows == 1
+    assert pace.window_days == 3
+    assert pace.low == 4 / 3
+    assert pace.median == 4 / 3
+    assert pace.high == 4 / 3
+
+
+def test_row_written_just_now_does_not_give_a_huge_pace() -> None:
+    pace = pace_of(0.0001)
+    assert pace.windows == 1
+    assert pace.window_days == 1
+    assert pace.low == 1
+    assert pace.median == 1
+    assert pace.high == 1
 
 
 def test_pace_counts_only_past_prunable_memories() -> None:
@@ -203,12 +232,17 @@ def test_pace_counts_only_past_prunable_memories() -> None:
 
 
 def test_pace_of_bursts_is_never_zero() -> None:
-    burst, early = (list(np.linspace(day, day + 1, 250)) for day in (20, 90))
+    burst = list(np.linspace(20, 21, 250))
+    early = list(np.linspace(90, 91, 250))
     for days in (burst, early, [*burst, 1.0], [*early, 1.0], [*burst, *[90.0] * 7], [60.0, 3.0]):
         summary = summarize(episodes_on(*days), now=NOW, threshold=10_000)
-        assert float(dict(summary.sheet().facts)["pace"].split()[0]) > 0
+        pace_in_words = dict(summary.sheet().facts)["pace"]
+        assert float(pace_in_words.split()[0]) > 0
         assert summary.pace is not None
-        assert (summary.forecast.expected is None) == (summary.pace.high == 0)
+        if summary.pace.high == 0:
+            assert summary.forecast.expected is None
+        else:
+            assert summary.forecast.expected is not None
 
 
 def test_deleted_memories_count_towards_the_pace() -> None:
@@ -231,13 +265,19 @@ def test_deleted_memories_count_towards_the_pace() -> None:
 def test_forecast_divides_remaining_capacity_by_pace() -> None:
     forecast = summarize(episodes_on(14, *[10] * 6, *[3] * 14), now=NOW, threshold=50).forecast
     assert forecast.passed_at is None
-    dates = (forecast.earliest, forecast.expected, forecast.latest)
-    assert dates == tuple(NOW + timedelta(days=(51 - 21) / pace) for pace in (2, 1.5, 1))
-    forecast = summarize(
-        episodes_on(60, 59, 58), now=NOW, threshold=50
-    ).forecast  # no longer growing
+    remaining = 51 - 21
+    assert forecast.earliest == NOW + timedelta(days=remaining / 2)
+    assert forecast.expected == NOW + timedelta(days=remaining / 1.5)
+    assert forecast.latest == NOW + timedelta(days=remaining / 1)
+
+
+def test_store_that_no_longer_grows_has_no_forecast() -> None:
+    forecast = summarize(episodes_on(60, 59, 58), now=NOW, threshold=50).forecast
     assert forecast.expected is None
     assert forecast.latest is None
+
+
+def test_forecast_beyond_the_calendar_has_no_date() -> None:
     assert summarize(episodes_on(6), now=NOW, threshold=10**8).forecast.latest is None
 
 
@@ -246,10 +286,12 @@ def test_passed_threshold_is_dated() -> None:
     created = list(frame[c.CREATED_AT])
     for threshold, passed in ((1, created[1]), (2, created[3]), (3, created[5]), (4, None)):
         assert summarize(frame, now=NOW, threshold=threshold).forecast.passed_at == passed
-    replaced = row(
-        "a", **{c.SUPERSEDED_BY: "b"}
-    )  # superseded by a decision, which removed it from the backlog
-    frame = make_frame(replaced, row("b", **{c.KIND: "semantic"}), "c", "d")
+
+
+def test_superseded_memory_does_not_count_for_a_threshold() -> None:
+    superseded = row("a", superseded_by="b")
+    frame = make_frame(superseded, row("b", kind="semantic"), "c", "d")
+    created = list(frame[c.CREATED_AT])
     assert summarize(frame, now=NOW, threshold=1).forecast.passed_at == created[3]
 
 
@@ -261,7 +303,8 @@ def test_boot_context_holds_only_loaded_memories() -> None:
     summary = summarize(frame, now=NOW)
     assert summary.boot.memories == 3
     assert summary.boot.prunable.memories == 2
-    assert summary.not_loaded == summary.inactive == Size(1, 10)
+    assert summary.not_loaded == Size(1, 10)
+    assert summary.inactive == Size(1, 10)
     assert summary.superseded.memories == 0
     assert summary.dangling == 0
     assert boot_context(frame)[c.MEMORIES].sum() == 3
@@ -276,7 +319,7 @@ def test_boot_context_holds_only_loaded_memories() -> None:
 
 def test_pace_of_bursts_counts_all_of_them() -> None:
     days = pd.to_timedelta([0] * 60 + [1] * 39 + [20], unit="D")
-    frame = make_frame(*(f"e{number}" for number in range(len(days))))
+    frame = make_episodes(100)
     frame[c.CREATED_AT] = (START + days).astype(c.TIME)
     pace = summarize(frame, now=START + pd.Timedelta(days=400)).pace
     assert pace is not None

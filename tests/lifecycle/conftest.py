@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,10 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def open_store(path: Path, clock: SimpleNamespace) -> Iterator[Open]:
-    with ExitStack() as opened:
-        yield lambda **settings: opened.enter_context(
-            LifecycleStore(path, clock=lambda: clock.now, **settings)
-        )
+    with ExitStack() as stores:
+
+        def open_one(**settings: Any) -> LifecycleStore:
+            store = LifecycleStore(path, clock=lambda: clock.now, **settings)
+            return stores.enter_context(store)
+
+        yield open_one

@@ -56,30 +56,31 @@ class Both:
         """Id in the lifecycle store by id in BetterDB, of each memory present."""
         self.written = 0
 
-    def write(self, tags: list[str], importance: float, belongs: dict[str, Any]) -> None:
+    def write(self, tags: list[str], importance: float, scope: dict[str, Any]) -> None:
         name = f"m{self.written}"
         self.written += 1
-        memory_id = self.theirs.remember(f"of {name}", tags=tags, importance=importance, **belongs)
+        memory_id = self.theirs.remember(f"of {name}", tags=tags, importance=importance, **scope)
         self.names[memory_id] = name
         mine = item(name, f"of {name}", tags=tuple(tags), at=moment(self.theirs.store.now))
-        self.ours.put(mine, importance=importance, **belongs)
+        self.ours.put(mine, importance=importance, **scope)
         remaining = set(self.theirs.ids())
         self.names = {theirs: ours for theirs, ours in self.names.items() if theirs in remaining}
         assert {memory.memory_id for memory in self.ours.list_active()} == set(self.names.values())
 
-    def recall(self, query: str, tags: list[str], belongs: dict[str, Any]) -> None:
+    def recall(self, query: str, tags: list[str], scope: dict[str, Any]) -> None:
         """Recall the best match, which counts as an access."""
         from betterdb_agent_memory.composite_score import similarity_from_distance
 
         now = moment(self.theirs.store.now)
         rows = memlab.load(self.path).set_index("memory_id")
-        recalled = self.theirs.store.recall(query, k=1, threshold=2, tags=tags, **belongs)
+        recalled = self.theirs.store.recall(query, k=1, threshold=2, tags=tags, **scope)
         for hit in self.theirs.run(recalled):
             name = self.names[hit.item.id]
-            used = max(rows.loc[name, ["created_at", "last_accessed_at"]])
-            likeness = similarity_from_distance(hit.similarity)
-            ours = 0.6 * likeness + 0.4 * value_score(now - used, rows.loc[name, "importance"])
-            assert ours == pytest.approx(hit.score)
+            last_used = max(rows.loc[name, ["created_at", "last_accessed_at"]])
+            similarity = similarity_from_distance(hit.similarity)
+            value = value_score(now - last_used, rows.loc[name, "importance"])
+            score = 0.6 * similarity + 0.4 * value
+            assert score == pytest.approx(hit.score)
             assert self.ours.touch([name], now=now) == 1
 
 
@@ -104,17 +105,18 @@ def test_lifecycle_ranks_and_evicts_like_betterdb(
     with searching.client() as client:
         client.flushall()
         both = Both(client, tmp_path_factory.mktemp("betterdb") / "memory.db", cap)
-        for number, (action, belongs, tags, importance, later) in enumerate(drawn):
+        for number, (action, scope, tags, importance, later) in enumerate(drawn):
             both.theirs.store.now += later + 1000
             if action == "recall":
-                both.recall(f"of m{number}", tags[:1], belongs)
+                both.recall(f"of m{number}", tags[:1], scope)
             else:
-                both.write(tags, importance, belongs)
+                both.write(tags, importance, scope)
         stats = both.ours.stats()
         both.ours.close()
         assert stats.enforcement_failures == 0
-        evicted = client.hget(f"{both.theirs.name}:__mem_stats", "evictions")
-        assert stats.evicted.get("lowest-value", 0) == int(evicted or 0)
+        evictions = client.hget(f"{both.theirs.name}:__mem_stats", "evictions")
+        expected = 0 if evictions is None else int(evictions)
+        assert stats.evicted.get("lowest-value", 0) == expected
 
 
 # odek deletes repeats first, then expired episodes, then the oldest above the cap
@@ -159,7 +161,11 @@ class Odek:
         self.episodes = dict(newest[:CAP])
 
     def expire(self, now: datetime) -> None:
-        fresh = {n: e for n, e in self.episodes.items() if not e.written < now - TTL}
+        fresh = {
+            title: episode
+            for title, episode in self.episodes.items()
+            if episode.written >= now - TTL
+        }
         self.episodes = fresh
 
 
@@ -209,7 +215,7 @@ def test_lifecycle_expires_and_replaces_like_odek(
         writer.expire(clock[0])
         model.write(name, text, clock[0], trusted=trusted)
         titles = {memory.memory_id: memory.title for memory in store.list_active()}
-        assert titles == {n: e.text for n, e in model.episodes.items()}
+        assert titles == {title: episode.text for title, episode in model.episodes.items()}
     assert store.stats().enforcement_failures == 0
     store.close()
     other.close()

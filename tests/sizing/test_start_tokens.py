@@ -28,7 +28,7 @@ from tests.support.claude_store import (
     write_memories,
     write_memory,
 )
-from tests.support.frames import make_frame, row
+from tests.support.frames import make_episodes
 from tests.support.notebook_stores import STORES
 from tests.support.openclaw_store import days_before, write_workspace
 
@@ -42,17 +42,18 @@ def cut_folder(home: Path, *, shuffled: bool = False) -> Path:
     lines = []
     for number in range(260):
         kind = "feedback" if number % 5 == 0 else "project"
-        text = memory(f"m{number}", kind, body="x " * (number % 7))
-        write_memory(folder, f"m{number}.md", text, at(number))
-        lines.append(f"- [Memory {number}](m{number}.md): {'about it ' * (number % 3)}")
+        body = "x " * (number % 7)
+        hook = "about it " * (number % 3)
+        write_memory(folder, f"m{number}.md", memory(f"m{number}", kind, body=body), at(number))
+        lines.append(f"- [Memory {number}](m{number}.md): {hook}")
     if shuffled:
         random.Random(1).shuffle(lines)
     write_index(folder, ["# Index of memories", *lines])
     return folder
 
 
-def shown(store: Path | str) -> int:
-    """Return the tokens that `memlab show` says a start loads."""
+def tokens_in_show(store: Path | str) -> int:
+    """Return the tokens of a start according to `memlab show`."""
     summary = memlab.show(store, now=NOW).summary
     return summary.boot.tokens + summary.index_overhead
 
@@ -71,19 +72,18 @@ def test_every_command_counts_the_same_start_of_a_cut_index(tmp_path: Path, cap:
     folder = cut_folder(tmp_path / "home")
     sizing = prepare_sizing(memlab.load_past(folder))
     plan = memlab.plan(folder, memlab.KeepRecent(cap), now=NOW)
-    (found,) = memlab.find(tmp_path / "home").stores
+    (store,) = memlab.find(tmp_path / "home").stores
     assert plan.start is not None
-    assert (
-        shown(folder)
-        == found.tokens_at_start
-        == memlab.size(folder, now=NOW).advice.loaded
-        == plan.start.before.tokens
-    )
+    start = tokens_in_show(folder)
+    assert store.tokens_at_start == start
+    assert memlab.size(folder, now=NOW).advice.loaded == start
+    assert plan.start.before.tokens == start
     (at_cap,) = sizing.at([cap]).to_dict("records")
     expected = int(at_cap["boot_tokens"])
-    assert f"a start goes from {shown(folder):,} to {expected:,} tokens" in plan.effect
+    assert f"a start goes from {start:,} to {expected:,} tokens" in plan.effect
     memlab.apply(plan, now=NOW)
-    assert shown(folder) == expected == plan.start.after.tokens
+    assert tokens_in_show(folder) == expected
+    assert plan.start.after.tokens == expected
     assert memlab.show(folder, now=NOW).summary.boot.memories == at_cap["boot_memories"]
 
 
@@ -96,19 +96,23 @@ def test_effect_of_a_cap_on_a_cut_index_is_what_a_start_loads(tmp_path: Path, ca
     memlab.apply(memlab.plan(folder, memlab.KeepRecent(cap), now=NOW), now=NOW)
     after = memlab.show(folder, now=NOW).summary
     assert effect.after == after.boot
-    assert start_after["tokens"].sum() == shown(folder)
-    assert f"{shown(folder):,}" in str(effect)
+    assert start_after["tokens"].sum() == tokens_in_show(folder)
+    assert f"{tokens_in_show(folder):,}" in str(effect)
 
 
 @pytest.mark.parametrize("is_saved", [False, True])
 def test_receipt_of_a_folder_says_what_a_start_loads(tmp_path: Path, is_saved: bool) -> None:
     folder = cut_folder(tmp_path)
     plan = memlab.plan(folder, memlab.KeepRecent(10), now=NOW)
-    receipt = memlab.apply(memlab.Plan.from_json(plan.to_json()) if is_saved else plan, now=NOW)
     assert plan.start is not None
-    before, after, _ = plan.start
-    assert (receipt.start_before, receipt.start_after) == (before, after)
-    assert shown(folder) == after.tokens
+    before = plan.start.before
+    after = plan.start.after
+    if is_saved:
+        plan = memlab.Plan.from_json(plan.to_json())
+    receipt = memlab.apply(plan, now=NOW)
+    assert receipt.start_before == before
+    assert receipt.start_after == after
+    assert tokens_in_show(folder) == after.tokens
     line = f"a start       {before.memories} memories, {before.tokens:,} tokens -> "
     assert f"{line}{after.memories} memories, {after.tokens:,} tokens" in str(receipt)
     assert "a start" in receipt._repr_html_()
@@ -142,10 +146,9 @@ def test_floor_of_a_cut_index_says_how_many_are_loaded(tmp_path: Path) -> None:
     assert "52 load-bearing memories" in plan.floor_in_words
     assert plan.floor_in_words.endswith("; 40 of them loaded now")
     for page in (plan.sheet(), plan.sheet(below_effect=True)):
-        assert ("floor", plan.floor_in_words) in page.facts
-    assert plan.floor_in_words in decision_record(
-        memlab.size(folder, now=NOW).advice, plan, now=NOW
-    )
+        assert dict(page.facts)["floor"] == plan.floor_in_words
+    advice = memlab.size(folder, now=NOW).advice
+    assert plan.floor_in_words in decision_record(advice, plan, now=NOW)
 
 
 def test_floor_that_is_loaded_is_said_once(tmp_path: Path) -> None:
@@ -188,12 +191,12 @@ def test_charts_of_a_start_count_the_text_of_the_index(tmp_path: Path) -> None:
     folder = cut_folder(tmp_path)
     context = boot_context(folder)
     chart = plot_boot_context(context)
-    assert f"199 memories and {shown(folder):,} tokens" in chart.get_title(loc="left")
+    assert f"199 memories and {tokens_in_show(folder):,} tokens" in chart.get_title(loc="left")
     assert "-home-u-work/memory." in chart.texts[-2].get_text() + chart.texts[-1].get_text()
     names = [label.get_text() for label in chart.get_yticklabels()]
     assert names[-1] == "text of the index\nnot a memory"
     after = plot_before_after(context, boot_context(survivors(folder, 10)))
-    assert f"{shown(folder):,} → " in after.get_title(loc="left")
+    assert f"{tokens_in_show(folder):,} → " in after.get_title(loc="left")
     words = [text.get_text() for text in after.texts]
     assert any("include 5 tokens of the index's own text" in text for text in words)
 
@@ -204,10 +207,10 @@ def test_start_of_a_reordered_index_loads_as_many_entries(tmp_path: Path) -> Non
     assert plan.start is not None
     memlab.apply(plan, now=NOW)
     after = memlab.show(folder, now=NOW).summary
-    assert plan.start.after.memories == after.boot.memories == 199
-    assert plan.start.after.tokens == pytest.approx(
-        after.boot.tokens + after.index_overhead, rel=0.02
-    )
+    assert after.boot.memories == 199
+    assert plan.start.after.memories == 199
+    tokens = after.boot.tokens + after.index_overhead
+    assert plan.start.after.tokens == pytest.approx(tokens, rel=0.02)
 
 
 def test_retirement_predicts_the_start(tmp_path: Path) -> None:
@@ -224,42 +227,45 @@ def test_size_and_show_count_the_same_start(tmp_path: Path, kind: str) -> None:
     with STORES[kind](tmp_path) as store:
         advice = memlab.size(store, now=NOW).advice
         loads_any = memlab.show(store, now=NOW).summary.loads_any
-        assert advice.loads_at_start or advice.loaded == advice.active_tokens
-        start = advice.loaded if advice.loads_at_start else advice.load_bearing_at_start
-        assert start == (shown(store) if loads_any else 0)
+        if advice.loads_at_start:
+            start = advice.loaded
+        else:
+            assert advice.loaded == advice.active_tokens
+            start = advice.load_bearing_at_start
+        expected = tokens_in_show(store) if loads_any else 0
+        assert start == expected
 
 
 def test_workspace_with_loaded_document_says_what_a_start_loads(tmp_path: Path) -> None:
     workspace = write_workspace(tmp_path / "w", days_before(START.date(), 400))
     text = memlab.size(f"openclaw:{workspace}", now=NOW).advice.answer
-    tokens = shown(f"openclaw:{workspace}")
+    tokens = tokens_in_show(f"openclaw:{workspace}")
     assert tokens > 0
     assert f"nly load-bearing memories, {tokens:,} tokens, are loaded at start" in text
     assert "a start" not in text
 
 
 @given(data=st.data())
-def test_loaded_tokens_by_cap_equal_the_start_after_each_deletion(data: st.DataObject) -> None:
-    rows = data.draw(
-        st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 9)), min_size=1, max_size=9)
-    )
-    assume(any(is_loaded for _, is_loaded, _ in rows))  # else the memories are only searched
-    frame = make_frame(
-        *(
-            row(f"m{number}", tokens=tokens, load_bearing=bears, prunable=not bears)
-            for number, (bears, _, tokens) in enumerate(rows)
-        )
-    )
-    frame[c.LOADED_AT_START] = [is_loaded for _, is_loaded, _ in rows]
+def test_loaded_tokens_by_cap_equal_the_start_afterwards(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 9))
+    flags = st.lists(st.booleans(), min_size=count, max_size=count)
+    is_loaded = data.draw(flags)
+    assume(any(is_loaded))  # else the memories are only searched
+    frame = make_episodes(count)
+    frame[c.TOKENS] = data.draw(st.lists(st.integers(0, 9), min_size=count, max_size=count))
+    frame[c.LOAD_BEARING] = data.draw(flags)
+    frame[c.PRUNABLE] = ~frame[c.LOAD_BEARING]
+    frame[c.LOADED_AT_START] = is_loaded
     frame.attrs[c.INDEX_TOKENS] = 3
     frame.attrs[c.RECALLED] = False
     present = Present.of(frame, NOW)
     for cap in range(present.prunable + 1):
         is_kept = np.asarray(frame.index.isin(survivors(frame, cap).index))
         loaded = frame[loaded_after(frame, is_kept)]
+        prunable = loaded[loaded[c.PRUNABLE]]
         assert present.loaded.at(cap) == (
             len(loaded),
             loaded[c.TOKENS].sum() + 3,
-            loaded[c.PRUNABLE].sum(),
-            loaded.loc[loaded[c.PRUNABLE], c.TOKENS].sum(),
+            len(prunable),
+            prunable[c.TOKENS].sum(),
         )
