@@ -185,7 +185,7 @@ def test_load_bearing_memory_deleted_elsewhere_is_an_alert(tmp_path: Path) -> No
 
 
 def test_cost_of_an_alert_stands_beside_the_tokens_of_the_start(tmp_path: Path) -> None:
-    store = write_rows(grown(tmp_path), [row("decision", "semantic", body="x" * 393)])
+    store = write_rows(grown_store(tmp_path), [row("decision", "semantic", body="x" * 393)])
     boot = memlab.show(store, now=NOW).summary.boot
     assert boot.prunable.tokens < boot.tokens
     output = output_of("show", store)
