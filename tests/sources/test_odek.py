@@ -5,6 +5,7 @@ import os
 import time
 from contextlib import suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
+from functools import partial
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -45,7 +46,8 @@ class OdekLab(Lab):
         entries = entries_of(self.path)
         entries[2]["provenance"] = {"untrusted": True, "sources": ["web"]}
         entries[3]["provenance"] = {"untrusted": True, "user_approved": True}
-        entries[4], entries[5] = entries[5], entries[4]
+        fifth = entries.pop(4)
+        entries.insert(5, fifth)
         write_index(self.path, entries)
         (self.path / "s6.md").unlink()
         (self.path / "orphan.md").write_text("no entry names it")
@@ -81,8 +83,10 @@ class OdekLab(Lab):
         files: dict[Key, Any] = {}
         for listed in entries_of(self.path):
             path = self.path / f"{listed['session_id']}.md"
-            stat = path.stat() if path.exists() else None
-            file = stat and (path.read_bytes(), stat.st_mode, stat.st_mtime_ns, stat.st_uid)
+            file = None
+            if path.exists():
+                stat = path.stat()
+                file = (path.read_bytes(), stat.st_mode, stat.st_mtime_ns, stat.st_uid)
             files[listed["session_id"]] = (json.dumps(listed), file)
         return files
 
@@ -144,7 +148,7 @@ def test_files_are_removed_before_the_index() -> None:
     assert not Odek.index_first
 
 
-ENTRIES = '{\n    "session_id": "a"\n  }', "7", '{"session_id": "b"}', '{"session_id": "a"}'
+ENTRIES = ('{\n    "session_id": "a"\n  }', "7", '{"session_id": "b"}', '{"session_id": "a"}')
 
 
 def test_any_index_list_is_restored_byte_for_byte() -> None:
@@ -155,7 +159,8 @@ def test_any_index_list_is_restored_byte_for_byte() -> None:
         for names in ({"a"}, {"b"}, {"a", "b"}):
             deleted = {key: entries[key] for key in names}
             shortened = source.remove_entries(raw, deleted, ())
-            assert not names & {entry.session_id for entry in EpisodeIndex.read(shortened).entries}
+            remaining = {entry.session_id for entry in EpisodeIndex.read(shortened).entries}
+            assert remaining.isdisjoint(names)
             assert source.insert_entries(shortened, deleted, ()) == raw
 
 
@@ -219,15 +224,19 @@ def test_lock_of_odek_is_waited_for(
         pid = children.start(hold_lock_of_odek, folder=many, reached=reached, go_on=go_on)
         while not reached.exists():
             time.sleep(0.01)
+        change = partial(memlab.apply, plan)
+        if operation == "restore":
+            change = partial(memlab.restore, receipt)
         with pytest.raises(StoreError, match=r"odek is writing.*nothing was changed"):
-            memlab.apply(plan) if operation == "apply" else memlab.restore(receipt)
+            change()
         assert {path.name: path.read_bytes() for path in many.iterdir()} == before
         monkeypatch.setattr("memlab.systems.odek._LOCK_TIMEOUT", 20.0)
         Timer(0.3, go_on.touch).start()
+        result = change()
         if operation == "apply":
-            assert memlab.apply(plan).deleted == 2
+            assert result.deleted == 2
         else:
-            assert memlab.restore(receipt).memories == 3
+            assert result.memories == 3
         children.wait(pid)
 
 
@@ -236,19 +245,20 @@ def test_lock_is_held_while_memlab_changes_the_folder(many: Path, was_there: boo
     """Another process cannot take the lock meanwhile."""
     if not was_there:
         (many / "episodes.lock").unlink()
-    recorded = []
+    locked_steps = set()
 
-    def look(step: str) -> None:
+    def try_the_lock(step: str) -> None:
         if not (many / "episodes.lock").exists():
             return
         with (many / "episodes.lock").open("r+") as lock:
             try:
                 flock(lock, LOCK_EX | LOCK_NB)
             except BlockingIOError:
-                recorded.append(step)
+                locked_steps.add(step)
 
-    receipt = memlab.apply(memlab.plan(f"odek:{many}", memlab.KeepRecent(6)), on_step=look)
-    assert {"locked", "checked", "copied", "archived", "verified"} <= set(recorded)
+    plan = memlab.plan(f"odek:{many}", memlab.KeepRecent(6))
+    receipt = memlab.apply(plan, on_step=try_the_lock)
+    assert {"locked", "checked", "copied", "archived", "verified"} <= locked_steps
     assert (many / "episodes.lock").exists() == was_there
     memlab.restore(receipt)
     assert (many / "episodes.lock").exists() == was_there
@@ -262,11 +272,11 @@ def test_lock_file_belongs_to_the_owner_of_the_folder(many: Path) -> None:
         os.chown(path, 1234, 1234)
     recorded = []
 
-    def look(step: str) -> None:
+    def record_status(step: str) -> None:
         if step == "checked":
             recorded.append((many / "episodes.lock").stat())
 
-    memlab.apply(memlab.plan(f"odek:{many}", memlab.KeepRecent(6)), on_step=look)
+    memlab.apply(memlab.plan(f"odek:{many}", memlab.KeepRecent(6)), on_step=record_status)
     (status,) = recorded
     assert status.st_uid == 1234
     assert status.st_mode & 0o777 == 0o600
@@ -281,7 +291,7 @@ def test_doctor_warns_of_entries_without_a_file(many: Path) -> None:
 
 
 def test_restore_returns_a_missing_file_of_an_equal_entry(many: Path) -> None:
-    """odek rewrote its old list after the deletion, with entries without files."""
+    """After the deletion odek rewrites its old list, whose entries have no files."""
     index = (many / "index.json").read_bytes()
     before = {path.name: path.read_bytes() for path in many.glob("*.md")}
     receipt = memlab.apply(memlab.plan(f"odek:{many}", memlab.KeepRecent(6)))

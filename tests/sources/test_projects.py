@@ -61,7 +61,8 @@ def repository(root: Path, remote: str = "") -> Repository:
 
 
 def pairs(home: Path) -> list[Kinship]:
-    return [*memlab.find(home).kinships]
+    """Return the pairs of folders that may be one project."""
+    return list(memlab.find(home).kinships)
 
 
 def test_worktrees_of_a_repository_belong_together(home: Path) -> None:

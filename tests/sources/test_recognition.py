@@ -3,7 +3,7 @@
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
@@ -36,14 +36,14 @@ INDEX_OF_DOCUMENTS = "# Memory\n\n- [Overview](README.md)\n- [Design](ARCHITECTU
 Make = Callable[[Path], object]
 
 
-def documents(folder: Path) -> None:
+def write_documents(folder: Path) -> None:
     """Write a project whose MEMORY.md links its documents."""
     write_memory(folder, "MEMORY.md", INDEX_OF_DOCUMENTS)
     for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md"):
         write_memory(folder, name, f"# {name}\n")
 
 
-def workspace(folder: Path, *notes: str) -> None:
+def write_workspace(folder: Path, *notes: str) -> None:
     """Write an OpenClaw workspace whose MEMORY.md links its agent's files."""
     lines = "".join(f"- [{name}]({name})\n" for name in AGENTS_FILES)
     write_memory(folder, "MEMORY.md", f"# Long-term memory\n\n{lines}")
@@ -53,92 +53,132 @@ def workspace(folder: Path, *notes: str) -> None:
         write_memory(folder, f"memory/{name}", "note\n")
 
 
-def typed(folder: Path, *, untyped: int = 0, count: int = 3) -> None:
-    """Write typed memories, and documents that the index also names."""
-    write_memories(folder, *(f"m{number}" for number in range(count)))
+def write_typed(folder: Path, *, untyped: int = 0, count: int = 3) -> None:
+    """Write typed memories, and untyped documents that the index also names."""
+    names = [f"m{number}" for number in range(count)]
+    write_memories(folder, *names)
     for number in range(untyped):
         write_memory(folder, f"doc{number}.md", "no front matter\n")
     lines = [f"- [{path.stem}]({path.name})" for path in sorted(folder.glob("[md]*.md"))]
     write_index(folder, lines)
 
 
-def skills_front_matter(folder: Path) -> None:
+def write_skills(folder: Path) -> None:
     """Write skills, which have names and descriptions but no type."""
     write_index(folder, ["- [a](a.md)", "- [b](b.md)"])
     for name in "ab":
         write_memory(folder, f"{name}.md", f"---\nname: {name}\ndescription: does it\n---\n")
 
 
-KINDS: dict[str, tuple[str, Make, str | None]] = {
+def write_unlisted(folder: Path) -> None:
+    """Write a typed file that the index does not name."""
+    write_memory(folder, "a.md", memory("a"))
+    write_index(folder, ["# Memory"])
+
+
+def write_for_two_systems(folder: Path) -> None:
+    write_workspace(folder)
+    write_typed(folder)
+
+
+def write_recall_events(folder: Path) -> None:
+    write_events(folder / "memory/.dreams/events.jsonl")
+
+
+def write_serena_folder(folder: Path) -> None:
+    (folder / ".serena/memories").mkdir(parents=True)
+
+
+def write_an_episode(folder: Path) -> None:
+    write_odek(folder, ["one"])
+
+
+def write_empty_list(folder: Path) -> None:
+    write_memory(folder, "index.json", "[]")
+
+
+def files(*names: str) -> Make:
+    def make(folder: Path) -> None:
+        for name in names:
+            write_memory(folder, name, "x")
+
+    return make
+
+
+def workspace(*notes: str) -> Make:
+    return lambda folder: write_workspace(folder, *notes)
+
+
+def typed(untyped: int) -> Make:
+    return lambda folder: write_typed(folder, untyped=untyped)
+
+
+RECOGNISED: dict[str, tuple[str, Make, str]] = {
     "placed in .claude": (".claude/projects/app/memory", Path.mkdir, "claude"),
     "placed by a slug of Claude's": ("backup/projects/-home-u-app/memory", Path.mkdir, "claude"),
     "placed by a slug of Windows": ("backup/projects/C--Users-app/memory", Path.mkdir, "claude"),
-    "below projects without a slug": ("src/projects/billing/memory", documents, None),
-    "below projects without slug and index": ("src/projects/billing/memory", Path.mkdir, None),
     "memory of a subagent": ("app/.claude/agent-memory/reviewer", Path.mkdir, "claude"),
-    "agent-memory elsewhere": ("packages/agent-memory/src", Path.mkdir, None),
-    "front matter in all": ("notes", typed, "claude"),
-    "front matter in most": ("notes", lambda at: typed(at, untyped=2), "claude"),
-    "front matter in half": ("notes", lambda at: typed(at, untyped=3), None),
-    "front matter of skills": ("notes", skills_front_matter, None),
-    "typed files that no index names": (
-        "notes",
-        lambda at: [write_memory(at, "a.md", memory("a")), write_index(at, ["# Memory"])],
-        None,
-    ),
-    "a project's MEMORY.md": ("project", documents, None),
-    "a template of a skill": ("skills/remember/assets", typed, None),
-    "a template of a workspace": ("templates/agent", lambda at: workspace(at, "x.md"), None),
-    "a workspace without a folder of notes": ("w", workspace, "openclaw"),
-    "a workspace with daily notes": ("w", lambda at: workspace(at, "2026-06-01.md"), "openclaw"),
-    "daily notes below": ("w", lambda at: workspace(at, "daily/2026-06-01.md"), "openclaw"),
-    "undated notes": ("w", lambda at: workspace(at, "people.md"), "openclaw"),
+    "front matter in all": ("notes", write_typed, "claude"),
+    "front matter in most": ("notes", typed(untyped=2), "claude"),
+    "a workspace without a folder of notes": ("w", write_workspace, "openclaw"),
+    "a workspace with daily notes": ("w", workspace("2026-06-01.md"), "openclaw"),
+    "daily notes below": ("w", workspace("daily/2026-06-01.md"), "openclaw"),
+    "undated notes": ("w", workspace("people.md"), "openclaw"),
     "a workspace in the default place": (".openclaw/workspace-anna", Path.mkdir, "openclaw"),
-    "recall events alone": (
-        "w",
-        lambda at: write_events(at / "memory/.dreams/events.jsonl"),
-        "openclaw",
-    ),
-    "one file of an agent": (
-        "home",
-        lambda at: [write_memory(at, name, "x") for name in ("SOUL.md", "MEMORY.md")],
-        None,
-    ),
+    "recall events alone": ("w", write_recall_events, "openclaw"),
+    "Serena's": ("app/.serena/memories", Path.mkdir, "serena"),
+    "odek's": ("episodes", write_an_episode, "odek"),
+    "an empty odek list": (".odek/memory", write_empty_list, "odek"),
+}
+"""Path of a folder, a function that writes it, and the scheme of its kind."""
+NOT_RECOGNISED: dict[str, tuple[str, Make]] = {
+    "below projects without a slug": ("src/projects/billing/memory", write_documents),
+    "below projects without slug and index": ("src/projects/billing/memory", Path.mkdir),
+    "agent-memory elsewhere": ("packages/agent-memory/src", Path.mkdir),
+    "front matter in half": ("notes", typed(untyped=3)),
+    "front matter of skills": ("notes", write_skills),
+    "typed files that no index names": ("notes", write_unlisted),
+    "a project's MEMORY.md": ("project", write_documents),
+    "a template of a skill": ("skills/remember/assets", write_typed),
+    "a template of a workspace": ("templates/agent", workspace("x.md")),
+    "one file of an agent": ("home", files("SOUL.md", "MEMORY.md")),
     "AGENTS.md and dated documents": (
         "project",
-        lambda at: [
-            write_memory(at, name, "x") for name in ("AGENTS.md", "memory/2026-01-01-design.md")
-        ],
-        None,
+        files("AGENTS.md", "memory/2026-01-01-design.md"),
     ),
-    "files of two systems": ("both", lambda at: [workspace(at), typed(at)], None),
-    "Serena's": ("app/.serena/memories", Path.mkdir, "serena"),
-    "a project with Serena": (
-        "app",
-        lambda at: (at / ".serena/memories").mkdir(parents=True),
-        None,
-    ),
-    "memories elsewhere": ("app/memories", documents, None),
-    "odek's": ("episodes", lambda at: write_odek(at, ["one"]), "odek"),
-    "an empty list elsewhere": ("memory", lambda at: write_memory(at, "index.json", "[]"), None),
-    "an empty odek list": (
-        ".odek/memory",
-        lambda at: write_memory(at, "index.json", "[]"),
-        "odek",
-    ),
+    "files of two systems": ("both", write_for_two_systems),
+    "a project with Serena": ("app", write_serena_folder),
+    "memories elsewhere": ("app/memories", write_documents),
+    "an empty list elsewhere": ("memory", write_empty_list),
 }
+"""Path of a folder, and a function that writes it."""
 
 
-@pytest.mark.parametrize("case", KINDS)
-def test_evidence_decides_the_kind(tmp_path: Path, case: str) -> None:
-    where, make, expected = KINDS[case]
+def made_folder(tmp_path: Path, where: str, make: Make) -> Path:
     folder = tmp_path / where
     folder.parent.mkdir(parents=True, exist_ok=True)
     make(folder)
+    return folder
+
+
+def locations_of_stores(folder: Path) -> set[str]:
+    return {store.location for store in memlab.find(folder).stores}
+
+
+@pytest.mark.parametrize(("where", "make", "scheme"), RECOGNISED.values(), ids=RECOGNISED)
+def test_evidence_decides_the_kind(tmp_path: Path, where: str, make: Make, scheme: str) -> None:
+    folder = made_folder(tmp_path, where, make)
     system = recognise(folder)
-    assert (system and system.scheme) == expected
-    listed = {store.location for store in memlab.find(tmp_path).stores}
-    assert (str(folder) in listed) == (expected is not None)
+    assert system is not None
+    assert system.scheme == scheme
+    assert str(folder) in locations_of_stores(tmp_path)
+
+
+@pytest.mark.parametrize(("where", "make"), NOT_RECOGNISED.values(), ids=NOT_RECOGNISED)
+def test_folder_without_evidence_is_not_a_store(tmp_path: Path, where: str, make: Make) -> None:
+    folder = made_folder(tmp_path, where, make)
+    assert recognise(folder) is None
+    assert str(folder) not in locations_of_stores(tmp_path)
 
 
 def test_evidence_of_every_kind_is_documented() -> None:
@@ -155,31 +195,37 @@ def test_evidence_of_every_kind_is_documented() -> None:
 def test_environment_variables_set_configuration_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memories = tmp_path / "elsewhere" / "projects" / "app" / "memory"
-    workspace_of_state = tmp_path / "state" / "workspace"
+    of_claude = tmp_path / "elsewhere" / "projects" / "app" / "memory"
+    of_openclaw = tmp_path / "state" / "workspace"
     of_serena = tmp_path / "serena" / "memories"
-    for folder in (memories, workspace_of_state, of_serena):
+    for folder in (of_claude, of_openclaw, of_serena):
         folder.mkdir(parents=True)
         assert recognise(folder) is None
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "elsewhere"))
     monkeypatch.setenv("OPENCLAW_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("SERENA_HOME", str(tmp_path / "serena"))
-    systems = [recognise(path) for path in (memories, workspace_of_state, of_serena)]
-    assert [system and system.scheme for system in systems] == ["claude", "openclaw", "serena"]
+    for folder, scheme in (
+        (of_claude, "claude"),
+        (of_openclaw, "openclaw"),
+        (of_serena, "serena"),
+    ):
+        system = recognise(folder)
+        assert system is not None
+        assert system.scheme == scheme
 
 
-SETTINGS = {
-    "home/.claude/settings.json": True,
-    "home/.claude/settings.local.json": True,
-    "project/.claude/settings.local.json": True,
-    "project/.claude/settings.json": False,  # a repository may contain this file
-    "other/.claude/settings.local.json": False,
-}
-
-
-@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize(
+    ("settings", "is_used"),
+    [
+        ("home/.claude/settings.json", True),
+        ("home/.claude/settings.local.json", True),
+        ("project/.claude/settings.local.json", True),
+        ("project/.claude/settings.json", False),  # a repository may contain this file
+        ("other/.claude/settings.local.json", False),
+    ],
+)
 def test_auto_memory_directory_of_settings_is_a_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: str, is_used: bool
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
@@ -187,10 +233,11 @@ def test_auto_memory_directory_of_settings_is_a_place(
     write_memory(folder, "a.md", "no front matter")
     assert recognise(folder) is None
     write_memory(tmp_path, settings, json.dumps({"autoMemoryDirectory": str(folder)}))
-    system = recognise(folder)
-    assert (system is not None) == SETTINGS[settings]
-    if system is not None:
+    if is_used:
+        assert recognise(folder) is not None
         assert memlab.load(folder)["memory_id"].tolist() == ["a.md"]
+    else:
+        assert recognise(folder) is None
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"autoMemoryDirectory": 1}', '{"x": "\\u0000"}'])
@@ -268,7 +315,7 @@ def test_type_or_metadata_type_is_evidence(head: str) -> None:
 
 def test_documents_are_kept_by_name_and_counted(tmp_path: Path) -> None:
     folder = tmp_path / ".claude" / "projects" / "-app" / "memory"
-    typed(folder)
+    write_typed(folder)
     for name in ("README.md", *AGENTS_FILES, "CLAUDE.md", "LICENSE.md", "CHANGELOG.md"):
         write_memory(folder, name, memory(name))
     frame = memlab.load(folder)
@@ -280,11 +327,12 @@ def test_documents_are_kept_by_name_and_counted(tmp_path: Path) -> None:
 
 def test_untyped_files_of_a_typed_folder_are_not_memories(tmp_path: Path) -> None:
     folder = tmp_path / "notes"
-    typed(folder, untyped=2, count=5)
+    write_typed(folder, untyped=2, count=5)
     for name in (str(folder), f"claude:{folder}"):
         assert len(memlab.load(name)) == 5
         plan = memlab.plan(name, memlab.KeepRecent(0))
-        assert {memory.memory_id for memory in plan.memories} == {f"m{n}.md" for n in range(5)}
+        planned_ids = {memory.memory_id for memory in plan.memories}
+        assert planned_ids == {"m0.md", "m1.md", "m2.md", "m3.md", "m4.md"}
         assert "2 without a type of Claude Code's" in output_of("show", name)
     # After the deletion documents are in the majority, and stay documents.
     memlab.apply(memlab.plan(f"claude:{folder}", memlab.KeepRecent(1)))
@@ -294,7 +342,7 @@ def test_untyped_files_of_a_typed_folder_are_not_memories(tmp_path: Path) -> Non
 
 def test_untyped_files_stay_documents_without_typed_files(tmp_path: Path) -> None:
     folder = tmp_path / "notes"
-    typed(folder, untyped=2, count=3)
+    write_typed(folder, untyped=2, count=3)
     name = f"claude:{folder}"
     receipt = memlab.apply(memlab.plan(name, memlab.KeepRecent(0)), all_prunable=True)
     assert receipt.deleted == 3
@@ -315,7 +363,7 @@ def test_untyped_folder_stays_a_store_after_deletions(tmp_path: Path) -> None:
 
 def test_scheme_opens_a_folder_without_evidence(tmp_path: Path) -> None:
     folder = tmp_path / "project"
-    documents(folder)
+    write_documents(folder)
     with pytest.raises(UndecidedKindError) as caught:
         memlab.load(folder)
     assert caught.value.names == (f"claude:{folder}",)
@@ -327,41 +375,53 @@ def test_scheme_opens_a_folder_without_evidence(tmp_path: Path) -> None:
 
 def test_undecided_folder_suggests_the_command_with_a_scheme(tmp_path: Path) -> None:
     folder = tmp_path / "project"
-    documents(folder)
+    write_documents(folder)
     before = sorted(folder.iterdir())
     write_memory(tmp_path, "memlab.toml", 'policy = { name = "recent", keep = 1 }\n')
     for arguments in (("compact", folder, "--keep-recent", "1", "--apply"), ("maintain", folder)):
         result = run(*arguments)
         assert result.exit_code == 2
-        command = " ".join(map(str, arguments)).replace(str(folder), f"claude:{folder}")
+        typed_command = " ".join(str(argument) for argument in arguments)
+        command = typed_command.replace(str(folder), f"claude:{folder}")
         assert f"next: memlab {command}" in result.output
     assert sorted(folder.iterdir()) == before
 
 
-SERENA: dict[str, tuple[Make, str]] = {
-    "never made": (lambda at: None, "is not there"),
-    "a file": (lambda at: at.write_text("x"), "is no folder"),
-    "a dangling link": (lambda at: at.symlink_to("nowhere"), "is a link that leads nowhere"),
-}
+def make_nothing(path: Path) -> None:
+    pass
 
 
-@pytest.mark.parametrize("state", SERENA)
+def make_file(path: Path) -> None:
+    path.write_text("x")
+
+
+def make_dangling_link(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+def plan_deletion(store: str) -> memlab.Plan:
+    return memlab.plan(store, memlab.KeepRecent(0))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (make_nothing, "is not there"),
+        (make_file, "is no folder"),
+        (make_dangling_link, "is a link that leads nowhere"),
+    ],
+)
 @pytest.mark.parametrize("name", ["", "/.serena", "/.serena/memories"])
-def test_absent_serena_memories_are_an_error(tmp_path: Path, state: str, name: str) -> None:
-    make, message = SERENA[state]
+def test_absent_serena_memories_are_an_error(
+    tmp_path: Path, make: Make, message: str, name: str
+) -> None:
     project = tmp_path / "project"
     write_memory(project, "README.md", "# readme\n")
     (project / ".serena").mkdir()
     make(project / ".serena" / "memories")
-    looks: tuple[Callable[[str], object], ...] = (
-        memlab.load,
-        memlab.lost,
-        compaction.keep_copies,
-        lambda name: memlab.plan(name, memlab.KeepRecent(0)),
-    )
-    for look in looks:
+    for use in (memlab.load, memlab.lost, compaction.keep_copies, plan_deletion):
         with pytest.raises(StoreError, match=rf"\.serena/memories {message}"):
-            look(f"serena:{project}{name}")
+            use(f"serena:{project}{name}")
     assert (project / "README.md").exists()
 
 
@@ -371,10 +431,10 @@ def test_every_file_of_serena_is_a_memory(tmp_path: Path) -> None:
         write_memory(folder, name, "x")
     write_memory(tmp_path, "README.md", "the project's")
     plan = memlab.plan(f"serena:{tmp_path}", memlab.KeepRecent(0))
-    taken = {memory.memory_id for memory in plan.memories}
-    assert taken == {"README.md", "AGENTS.md", "core/style.md"}
+    planned_ids = {memory.memory_id for memory in plan.memories}
+    assert planned_ids == {"README.md", "AGENTS.md", "core/style.md"}
     memlab.restore(memlab.apply(plan, all_prunable=True))
-    assert set(memlab.load(folder)["memory_id"]) == taken
+    assert set(memlab.load(folder)["memory_id"]) == planned_ids
 
 
 def test_serena_memories_can_be_a_symlink(tmp_path: Path) -> None:
@@ -404,7 +464,7 @@ def test_settings_keep_the_explicitly_named_kind(tmp_path: Path) -> None:
     save_store_settings(open_source(f"claude:{folder}"), {"target": 0.9})
     assert read_settings(tmp_path, "notes", folder).kind == "claude"
     assert open_source(folder).scheme == "claude"
-    workspace(folder, "2026-06-01.md")
+    write_workspace(folder, "2026-06-01.md")
     with pytest.raises(UndecidedKindError, match=r"Claude Code memory.*OpenClaw workspace"):
         open_source(folder)
     save_store_settings(open_source(f"openclaw:{folder}"), {"target": 0.9})
@@ -413,7 +473,7 @@ def test_settings_keep_the_explicitly_named_kind(tmp_path: Path) -> None:
 
 def test_archive_keeps_the_kind_without_evidence(tmp_path: Path) -> None:
     folder = tmp_path / "w"
-    workspace(folder, "2026-06-01.md", "2026-06-02.md")
+    write_workspace(folder, "2026-06-01.md", "2026-06-02.md")
     receipt = memlab.apply(memlab.plan(folder, memlab.KeepRecent(1)))
     for name in ("AGENTS.md", "SOUL.md", "TOOLS.md", "memory/2026-06-02.md"):
         (folder / name).unlink()
@@ -425,18 +485,18 @@ def test_archive_keeps_the_kind_without_evidence(tmp_path: Path) -> None:
 
 def test_plan_is_rejected_if_the_kind_became_ambiguous(tmp_path: Path) -> None:
     folder = tmp_path / "notes"
-    typed(folder)
+    write_typed(folder)
     plan = memlab.plan(folder, memlab.KeepRecent(1))
     for name in AGENTS_FILES:
         write_memory(folder, name, "x")
     write_memory(folder, "memory/.dreams/state.json", "{}")
     with pytest.raises(UndecidedKindError, match=r"Claude Code memory.*OpenClaw workspace"):
         memlab.apply(plan)
-    assert len([*folder.glob("m*.md")]) == 3
+    assert len(list(folder.glob("m*.md"))) == 3
 
 
 def test_archived_documents_are_restored_byte_for_byte(tmp_path: Path) -> None:
-    """They were deleted while the folder was in a known place; one is a list of links."""
+    """They are deleted while the folder is in a known place; one is a list of links."""
     placed = tmp_path / ".claude" / "projects" / "-app" / "memory"
     realistic_folder(placed, files=8)
     write_memory(placed, "topics.md", "- [a](a.md)\n- [b](b.md)\n")
@@ -470,9 +530,10 @@ SERENA_STATES = ("none", "folder", "file", "dangling", "project only", "link")
 def built(draw: st.DrawFn) -> dict[str, str | None]:
     """Draw the pieces of a folder: texts by path; None is a dangling link."""
     files_by_path: dict[str, str | None] = {}
-    documents_there = draw(st.sets(st.sampled_from(["README.md", "ARCHITECTURE.md", "docs/d1.md"])))
-    files_by_path |= {name: f"# {name}\n" for name in documents_there}
-    files_by_path |= {name: f"# {name}\n" for name in draw(st.sets(st.sampled_from(AGENTS_FILES)))}
+    documents = draw(st.sets(st.sampled_from(["README.md", "ARCHITECTURE.md", "docs/d1.md"])))
+    agents_files = draw(st.sets(st.sampled_from(AGENTS_FILES)))
+    for name in (*documents, *agents_files):
+        files_by_path[name] = f"# {name}\n"
     for number in range(draw(st.integers(0, 3))):
         files_by_path[f"typed{number}.md"] = memory(f"t{number}")
     for number in range(draw(st.integers(0, 2))):
@@ -481,7 +542,8 @@ def built(draw: st.DrawFn) -> dict[str, str | None]:
         files_by_path[f"memory/{name}"] = "a note\n"
     if draw(st.booleans()):
         links = draw(st.lists(st.sampled_from([*LINKS, *AGENTS_FILES]), max_size=5))
-        files_by_path["MEMORY.md"] = "# Memory\n\n" + "".join(f"- [{x}]({x})\n" for x in links)
+        lines = [f"- [{link}]({link})\n" for link in links]
+        files_by_path["MEMORY.md"] = "# Memory\n\n" + "".join(lines)
     if draw(st.booleans()):
         files_by_path["memory/.dreams/events.jsonl"] = '{"type": "memory.recall.skipped"}\n'
     state = draw(st.sampled_from(SERENA_STATES))
@@ -494,12 +556,13 @@ def built(draw: st.DrawFn) -> dict[str, str | None]:
     elif state == "project only":
         files_by_path[".serena/project.yml"] = "name: x\n"
     for place in draw(st.sets(st.sampled_from(["skills/remember/assets", "templates/agent"]))):
-        files_by_path |= {f"{place}/MEMORY.md": "- [s](s.md)\n", f"{place}/s.md": memory("s")}
-        files_by_path |= {f"{place}/{name}": "template\n" for name in AGENTS_FILES}
+        files_by_path[f"{place}/MEMORY.md"] = "- [s](s.md)\n"
+        files_by_path[f"{place}/s.md"] = memory("s")
+        for name in AGENTS_FILES:
+            files_by_path[f"{place}/{name}"] = "template\n"
     if draw(st.booleans()):
-        files_by_path |= {
-            f"src/projects/billing/memory/{n}": "subsystem\n" for n in ("API.md", "MEMORY.md")
-        }
+        files_by_path["src/projects/billing/memory/API.md"] = "subsystem\n"
+        files_by_path["src/projects/billing/memory/MEMORY.md"] = "subsystem\n"
     if draw(st.booleans()):
         files_by_path["projects/-app/memory/learned.md"] = "a memory\n"
         files_by_path["projects/-app/memory/README.md"] = "a document\n"
@@ -507,7 +570,7 @@ def built(draw: st.DrawFn) -> dict[str, str | None]:
 
 
 def is_memory_by_its_system(path: str) -> bool:
-    """Return whether a path of :func:`built` is a memory of its system."""
+    """True if a path of :func:`built` is a memory of its system."""
     folder = PurePosixPath(path)
     if path.startswith(".serena/memories/"):
         return True
@@ -535,33 +598,30 @@ def written(pieces: dict[str, str | None]) -> Iterator[Path]:
         yield folder
 
 
-def names_at(folder: Path, root: Path, keys: object) -> set[str]:
+def names_at(folder: Path, root: Path, keys: Iterable[object]) -> set[str]:
     """Return the keys of a folder as paths from the root."""
     below = folder.relative_to(root).as_posix()
-    return {str(PurePosixPath(below, str(key))) for key in keys}  # type: ignore[attr-defined]
+    return {str(PurePosixPath(below, str(key))) for key in keys}
 
 
 @given(built())
 def test_only_memories_are_loaded_planned_or_copied(pieces: dict[str, str | None]) -> None:
     with written(pieces) as root:
-        named = [store.location for store in memlab.find(root).stores]
-        names = [str(root), f"serena:{root}", *named]
-        for name in dict.fromkeys(names):
+        names = {str(root), f"serena:{root}", *locations_of_stores(root)}
+        for name in sorted(names):
             with suppress(MemlabError):
                 source = open_source(name)
                 folder = source.permissions_template
                 assert folder is not None
-                taken = set[str]()
                 plan = memlab.plan(name, memlab.KeepRecent(0))
-                taken |= names_at(folder, root, (memory.key for memory in plan.memories))
-                assert "MEMORY.md" not in taken
-                taken |= names_at(folder, root, memlab.load(name)["memory_id"])
+                planned = names_at(folder, root, [memory.key for memory in plan.memories])
+                assert "MEMORY.md" not in planned
+                loaded = names_at(folder, root, memlab.load(name)["memory_id"])
                 compaction.keep_copies(name)
                 assert memlab.lost(name).empty
-                copied = compaction.plan_recovery(name).kept
-                taken |= names_at(folder, root, copied)
-                wrong = {path for path in taken if not is_memory_by_its_system(path)}
-                assert not wrong, (name, source.scheme)
+                copied = names_at(folder, root, compaction.plan_recovery(name).kept)
+                for path in planned | loaded | copied:
+                    assert is_memory_by_its_system(path), (name, source.scheme)
 
 
 @given(built(), st.booleans())
@@ -572,8 +632,10 @@ def test_nightly_maintenance_never_deletes_documents(
     with written(pieces) as root:
         kept_texts = {path: text for path, text in pieces.items() if text is not None}
         settings = 'policy = { name = "recent", keep = 1 }\nkeep_copies = true\n'
-        (root.parent / "memlab.toml").write_text(settings + "retire = true\n" * retires)
         (root / "memlab.toml").write_text(settings)
+        if retires:
+            settings += "retire = true\n"
+        (root.parent / "memlab.toml").write_text(settings)
         for night in range(3):
             with suppress(MemlabError):
                 memlab.maintain(root, apply=True, all_prunable=True)

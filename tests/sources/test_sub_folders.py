@@ -1,9 +1,8 @@
 """Claude Code memories in sub-folders: recognition, index, plans and restore."""
 
 import shutil
-from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -45,7 +44,8 @@ class ClaudeCodeBelowLab(ClaudeCodeLab):
     def fill(self, count: int) -> None:
         bodies = ("text", "né 北京 🦀 [[topic_1]] [[topic_3]]\r\n", "", "<b>" + "long " * 3000)
         for number in range(count):
-            kind, style = ("project", "modified") if number else ("feedback", "type")
+            kind = "feedback" if number == 0 else "project"
+            style = "type" if number == 0 else "modified"
             text = memory(
                 f"topic {number}",
                 kind,
@@ -58,12 +58,15 @@ class ClaudeCodeBelowLab(ClaudeCodeLab):
             path.chmod(MODES[number % 5])
             lines = call("Write", path, at(number), "s", number)
             write_transcript(self.path.parent, f"s{number % 3}", lines)
-        entries = [f"- [T{n}](<{self.name_of(n)}>) — hook {n}" for n in range(count)]
+        entries = [
+            f"- [T{number}](<{self.name_of(number)}>) — hook {number}" for number in range(count)
+        ]
         write_index(self.path, ["# Memory", "", *entries], end="")
 
     @staticmethod
     def name_of(number: int) -> str:
-        return f"{('', 'deploy/', 'on call/eu/')[number % 3]}topic_{number}.md"
+        folder = ("", "deploy/", "on call/eu/")[number % 3]
+        return f"{folder}topic_{number}.md"
 
     def edit_index(self) -> bytes:
         path = self.path / "MEMORY.md"
@@ -76,15 +79,23 @@ class ClaudeCodeBelowLab(ClaudeCodeLab):
 
     def others(self) -> dict[str, str]:
         text = memory("other")
-        below = dict.fromkeys(("other/MEMORY.md", "other/a.md", "archive/a.md", ".x/a.md"), text)
-        return {**super().others(), **below, "deploy/README.md": text, "deploy/notes.md": "x\n"}
+        return {
+            **super().others(),
+            "other/MEMORY.md": text,
+            "other/a.md": text,
+            "archive/a.md": text,
+            ".x/a.md": text,
+            "deploy/README.md": text,
+            "deploy/notes.md": "x\n",
+        }
 
     def add_pair(self, number: int) -> None:
         names = [f"pairs/pair_{number}{side}.md" for side in "ab"]
         for name in names:
             text = f"---\nname: pair {number}\ntype: project\n---\n"
             write_memory(self.path, name, text, at(10_000 + number))
-        write_index(self.path, [*index_lines(self.path), *(f"- [P]({name})" for name in names)])
+        entries = [f"- [P]({name})" for name in names]
+        write_index(self.path, index_lines(self.path) + entries)
 
     def files(self) -> set[Path]:
         return {self.path / str(name) for name in self.memories(self.path)}
@@ -92,19 +103,24 @@ class ClaudeCodeBelowLab(ClaudeCodeLab):
     @staticmethod
     def memories(folder: Path) -> list[str]:
         """Return the files that are memories by the documented rule."""
-        left_out = {"README.md", "notes.md", "MEMORY.md", "RETIRED.md"}
+        document_names = {"README.md", "notes.md", "MEMORY.md", "RETIRED.md"}
         names = []
         for path in folder.rglob("*.md"):
             name = path.relative_to(folder).as_posix()
-            is_other = name.startswith(("other/", "archive/", ".", "sub/"))
-            if path.name not in left_out and not path.name.startswith(".") and not is_other:
+            is_document = path.name in document_names
+            is_hidden = path.name.startswith(".")
+            is_in_unread_folder = name.startswith(("other/", "archive/", ".", "sub/"))
+            if not (is_document or is_hidden or is_in_unread_folder):
                 names.append(name)
         return names
 
     def exactly(self) -> dict[Key, Any]:
         lines = [line for line in index_lines(self.path) if "by hand" not in line]
-        files = super(ClaudeCodeLab, self).exactly()
-        return {k: (*file, [line for line in lines if str(k) in line]) for k, file in files.items()}
+        exact = {}
+        for name, file in super(ClaudeCodeLab, self).exactly().items():
+            naming_lines = [line for line in lines if str(name) in line]
+            exact[name] = (*file, naming_lines)
+        return exact
 
 
 class TestClaudeCodeBelow(DeletingSuite):
@@ -123,22 +139,29 @@ def folder(home: Path) -> Path:
     return with_subfolders(project_folder(home))
 
 
-State = dict[str, tuple[bytes, int, int]]
+class FileState(NamedTuple):
+    """A file or sub-folder; a sub-folder has no content and no time."""
+
+    content: bytes
+    mode: int
+    modified: int
 
 
-def state(folder: Path) -> State:
-    """Return content, permissions and time of every file, and permissions of sub-folders."""
-    files = {}
+def state(folder: Path) -> dict[str, FileState]:
+    """Return the state of every file and sub-folder."""
+    states = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         status = path.lstat()
-        content = path.read_bytes() if path.is_file() else b""
-        files[name] = content, status.st_mode, status.st_mtime_ns if path.is_file() else 0
-    return files
+        if path.is_file():
+            states[name] = FileState(path.read_bytes(), status.st_mode, status.st_mtime_ns)
+        else:
+            states[name] = FileState(b"", status.st_mode, 0)
+    return states
 
 
 def ids(folder: Path | str) -> set[str]:
-    return {*memlab.load(folder)[c.MEMORY_ID]}
+    return set(memlab.load(folder)[c.MEMORY_ID])
 
 
 # Which files are memories
@@ -173,11 +196,12 @@ FILES = {
 @pytest.mark.parametrize("name", FILES)
 def test_typed_file_of_a_sub_folder_is_a_memory(home: Path, name: str) -> None:
     folder = project_folder(home)
-    text, is_one = FILES[name]
+    text, is_memory = FILES[name]
     write_memory(folder, name, text, at(0))
     write_memory(folder, "top.md", "No type.\n", at(1))
     write_index(folder, [f"- [A](<{name}>)", "- [Top](top.md)"])
-    assert ids(folder) == ({name, "top.md"} if is_one else {"top.md"})
+    expected = {name, "top.md"} if is_memory else {"top.md"}
+    assert ids(folder) == expected
 
 
 def test_folder_outside_claude_code_reads_no_sub_folders(tmp_path: Path) -> None:
@@ -249,7 +273,8 @@ LINKS = {
 
 @pytest.mark.parametrize(("base", "target"), LINKS)
 def test_link_is_resolved_from_its_folder(base: str, target: str) -> None:
-    assert NAMES.beside(f"{base}/x.md" if base else "x.md").file_of(target) == LINKS[base, target]
+    linking_file = f"{base}/x.md" if base else "x.md"
+    assert NAMES.beside(linking_file).file_of(target) == LINKS[base, target]
 
 
 @given(st.lists(st.sampled_from(["a.md", "deploy/a.md", "docs/x.md", "../y.md", "z"]), max_size=6))
@@ -257,8 +282,10 @@ def test_sub_folders_change_neither_prose_nor_dead_links(targets: list[str]) -> 
     lines = [f"- [T]({target}) ".ljust(30, ".") for target in targets]
     index = MemoryIndex("\n".join(lines).encode())
     local = [target for target in targets if "/" not in target]
-    assert [target for _, target in index.dangling(FileNames(Path("/m"), set()))] == local
-    assert index.is_prose == (len(targets) > 2 * len(local))
+    dangling = [target for _, target in index.dangling(FileNames(Path("/m"), set()))]
+    assert dangling == local
+    most_links_leave_the_folder = len(targets) > 2 * len(local)
+    assert index.is_prose == most_links_leave_the_folder
 
 
 def links_check(folder: Path) -> Check:
@@ -322,7 +349,7 @@ def test_links_of_a_hub_are_resolved_from_its_folder(folder: Path) -> None:
     frame = memlab.load(folder).set_index(c.MEMORY_ID)
     assert "deploy/INDEX.md" not in frame.index
     reached = frame.index[frame["index_state"] == "reached"]
-    assert {*reached} == {"deploy/deploy_0.md", "deploy/deploy_1.md"}
+    assert set(reached) == {"deploy/deploy_0.md", "deploy/deploy_1.md"}
 
 
 def test_list_of_links_into_sub_folders_is_a_hub(folder: Path) -> None:
@@ -345,15 +372,14 @@ def test_hub_leads_to_hubs_in_sub_folders(home: Path) -> None:
     write_memory(folder, "areas.md", areas, at(4))
     write_index(folder, ["- [Areas](areas.md)"])
     frame = memlab.load(folder).set_index(c.MEMORY_ID)
-    names = [f"{area}/{number}.md" for area in ("billing", "deploy") for number in range(2)]
-    assert sorted(frame.index) == names
-    assert {*frame["index_state"]} == {"reached"}
+    assert sorted(frame.index) == ["billing/0.md", "billing/1.md", "deploy/0.md", "deploy/1.md"]
+    assert set(frame["index_state"]) == {"reached"}
 
 
 def test_wiki_link_to_a_sub_folder_is_a_reference(folder: Path) -> None:
     frame = memlab.load(folder).set_index(c.MEMORY_ID)
-    assert [*frame["evidence_refs"]["topic_1.md"]] == ["deploy/deploy_1.md"]
-    assert [*frame["evidence_refs"]["deploy/deploy_0.md"]] == ["topic_0.md"]
+    assert list(frame["evidence_refs"]["topic_1.md"]) == ["deploy/deploy_1.md"]
+    assert list(frame["evidence_refs"]["deploy/deploy_0.md"]) == ["topic_0.md"]
 
 
 def test_index_of_sub_folders_alone_is_not_prose(home: Path) -> None:
@@ -384,7 +410,7 @@ def test_undo_restores_every_byte_and_permission(folder: Path, keep: int, retire
     before = state(folder)
     plan = memlab.plan(folder, memlab.KeepRecent(keep), retire=retire)
     changed = plan.retires if retire else plan.memories
-    assert any("/" in planned.memory_id for planned in changed)
+    assert any("/" in memory_to_change.memory_id for memory_to_change in changed)
     receipt = memlab.apply(plan, all_prunable=True)
     assert state(folder).keys() >= {name for name in before if not name.endswith(".md")}
     memlab.restore(receipt)
@@ -396,14 +422,20 @@ def test_only_indexed_memories_are_deleted(folder: Path) -> None:
     memlab.apply(memlab.plan(folder, memlab.KeepRecent(0)), all_prunable=True)
     deleted = before.keys() - state(folder).keys()
     assert deleted == {
-        *(f"topic_{number}.md" for number in (0, 1, 2, 4, 5)),
-        *(f"deploy/deploy_{number}.md" for number in (2, 3)),
-        *(f"billing/eu/billing_{number}.md" for number in (0, 1, 2)),
+        "topic_0.md",
+        "topic_1.md",
+        "topic_2.md",
+        "topic_4.md",
+        "topic_5.md",
+        "deploy/deploy_2.md",
+        "deploy/deploy_3.md",
+        "billing/eu/billing_0.md",
+        "billing/eu/billing_1.md",
+        "billing/eu/billing_2.md",
     }
-    named = MemoryIndex((folder / "MEMORY.md").read_bytes()).blocks_by_file(
-        FileNames(folder, {name for name in before if name.endswith(".md")})
-    )
-    assert named.keys() == {"topic_3.md", "deploy/INDEX.md"}
+    file_names = FileNames(folder, {name for name in before if name.endswith(".md")})
+    index = MemoryIndex((folder / "MEMORY.md").read_bytes())
+    assert index.blocks_by_file(file_names).keys() == {"topic_3.md", "deploy/INDEX.md"}
 
 
 def test_restore_recreates_a_missing_sub_folder(folder: Path) -> None:
@@ -429,9 +461,10 @@ def test_restore_works_in_a_copied_folder_elsewhere(folder: Path, tmp_path: Path
     moved = tmp_path / "elsewhere" / "memory"
     shutil.copytree(folder.parent, moved.parent)
     memlab.restore(receipt.digest, store=moved)
-    assert {name: content for name, (content, _, _) in state(moved).items()} == {
-        name: content for name, (content, _, _) in before.items()
-    }
+    after = state(moved)
+    assert after.keys() == before.keys()
+    for name, file in after.items():
+        assert file.content == before[name].content
 
 
 def test_file_in_place_of_a_sub_folder_stops_the_restore(folder: Path) -> None:
@@ -466,7 +499,10 @@ def test_random_folders_are_restored_byte_for_byte(
         name = f"{place}m{number}.md"
         text = memory(name, style="type", body=f"See [[m{number // 2}]]")
         write_memory(folder, name, text, at(number))
-        lines.append(f"- [M](<{name}>), see [[m{number // 2}]]" if is_named else "Words.")
+        if is_named:
+            lines.append(f"- [M](<{name}>), see [[m{number // 2}]]")
+        else:
+            lines.append("Words.")
     write_index(folder, lines, end="")
     before = state(folder)
     plan = memlab.plan(folder, memlab.KeepRecent(keep), retire=retire)
@@ -499,15 +535,16 @@ def test_merge_keeps_paths_of_sub_folders(home: Path, folder: Path) -> None:
     other = project_folder(home, "-home-u-other")
     write_memory(other, "x.md", memory("x", style="type"), at(0))
     write_index(other, ["- [X](x.md)"])
-    before = state(folder), state(other)
+    before = state(folder)
+    other_before = state(other)
     receipt = memlab.apply(memlab.plan(folder, into=other))
     copied = "billing/eu/billing_1.md"
-    assert (other / copied).read_bytes() == before[0][copied][0]
+    assert (other / copied).read_bytes() == before[copied].content
     assert "- [billing 1](billing/eu/billing_1.md) — hook" in index_lines(other)
     memlab.restore(receipt)
-    assert state(folder) == before[0]
-    files = {name: content for name, content in state(other).items() if name.endswith(".md")}
-    assert files == before[1]
+    assert state(folder) == before
+    other_files = {name: file for name, file in state(other).items() if name.endswith(".md")}
+    assert other_files == other_before
 
 
 @pytest.mark.parametrize("is_link", [False, True])
@@ -548,7 +585,7 @@ def committed(folder: Path) -> Repository:
 
 
 def lost_names(folder: Path) -> set[str]:
-    return {*memlab.lost(folder)[c.MEMORY_ID]}
+    return set(memlab.lost(folder)[c.MEMORY_ID])
 
 
 def test_git_finds_deletions_in_a_sub_folder(folder: Path) -> None:
@@ -564,8 +601,9 @@ def test_move_into_a_sub_folder_is_a_rename(folder: Path) -> None:
     (folder / "topic_0.md").rename(folder / "deploy/topic_0.md")
     repository.commit(1)
     assert lost_names(folder) == set()
-    former = ClaudeCode(folder).external_history.former_names()
-    assert [name[:2] for name in former] == [("topic_0.md", "deploy/topic_0.md")]
+    (former,) = ClaudeCode(folder).external_history.former_names()
+    assert former.name == "topic_0.md"
+    assert former.memory_id == "deploy/topic_0.md"
 
 
 @pytest.mark.parametrize("is_tracked", [True, False])
@@ -597,7 +635,7 @@ def test_copy_of_a_memory_in_a_sub_folder_is_recovered(folder: Path) -> None:
     assert lost_names(folder) == {f"billing/eu/billing_{number}.md" for number in range(3)}
     recover(folder)
     name = "billing/eu/billing_1.md"
-    assert state(folder)[name][0] == before[name][0]
+    assert state(folder)[name].content == before[name].content
 
 
 # Reads
@@ -642,4 +680,4 @@ def test_tool_call_in_a_sub_folder_dates_the_file(home: Path) -> None:
     write_transcript(folder.parent, "s", call("Write", path, at(3), "s", 1))
     write_index(folder, ["- [A](deploy/a.md)"])
     created = memlab.load(folder)[c.CREATED_AT][0]
-    assert created - at(3) == timedelta(0)
+    assert created == at(3)

@@ -145,7 +145,9 @@ def test_commands_name_the_damaged_copy_and_continue(store: Path, arguments: str
 
 
 def test_highly_compressible_plan_can_be_read(tmp_path: Path) -> None:
-    store = write_rows(tmp_path / "memory.db", [row("x" * 600_000 + str(n)) for n in range(9)])
+    store = write_rows(
+        tmp_path / "memory.db", [row("x" * 600_000 + str(number)) for number in range(9)]
+    )
     receipt = compacted(store, 1)
     archived_plan = last_applied(store)
     assert archived_plan is not None

@@ -28,7 +28,7 @@ def make_folder(project: Path) -> Path:
     folder.mkdir(parents=True)
     for number in range(10):
         write_memory(folder, f"m_{number}.md", memory(f"m {number}"), at(number))
-    write_index(folder, [f"- [M {n}](m_{n}.md)" for n in range(10)])
+    write_index(folder, [f"- [M {number}](m_{number}.md)" for number in range(10)])
     return folder
 
 

@@ -158,9 +158,13 @@ def test_no_ignore_file_is_written_outside_a_work_tree(tmp_path: Path) -> None:
 
 
 def test_git_folder_is_unchanged(repository: Repository, store: Path) -> None:
-    before = {p: p.read_bytes() for p in (repository.root / ".git").rglob("*") if p.is_file()}
+    before = {
+        path: path.read_bytes() for path in (repository.root / ".git").rglob("*") if path.is_file()
+    }
     memlab.apply(memlab.plan(store, memlab.KeepRecent(3)))
-    after = {p: p.read_bytes() for p in (repository.root / ".git").rglob("*") if p.is_file()}
+    after = {
+        path: path.read_bytes() for path in (repository.root / ".git").rglob("*") if path.is_file()
+    }
     assert after == before
 
 

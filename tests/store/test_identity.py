@@ -71,7 +71,7 @@ class TestOwnArchive:
         """An agent may delete all memories that were kept, and write new ones."""
         path = tmp_path / "memory.db"
         receipt = compacted(path)
-        write_rows(path, [row(f"new{n}") for n in range(20)])
+        write_rows(path, [row(f"new{number}") for number in range(20)])
         run_sql(path, "DELETE FROM memory_items WHERE memory_id NOT LIKE 'new%'")
         assert restore(receipt).memories == 6
         apply(planned(path))
@@ -82,7 +82,7 @@ class TestOwnArchive:
         path = tmp_path / "memory.db"
         compacted(path)
         run_sql(path, "UPDATE memory_items SET created_at = '2027-01-01' WHERE memory_id = 'd1'")
-        write_rows(path, [row(f"n{n}") for n in range(5)])
+        write_rows(path, [row(f"n{number}") for number in range(5)])
         last = apply(planned(path))
         run_sql(path, "DELETE FROM memory_items WHERE memory_id LIKE 'e%'")
         assert restore(last).memories == 5
@@ -95,7 +95,7 @@ class TestOwnArchive:
         path = write_rows(tmp_path / "memory.db", episodes(10))
         apply(planned(path))
         second = apply(planned(path, 0))
-        write_rows(path, [row(f"new{n}") for n in range(20)])
+        write_rows(path, [row(f"new{number}") for number in range(20)])
         if dropped:
             drop_archived(path, digest=second.digest, now=NOON)
         assert len(load_past(path)) == 30

@@ -237,9 +237,11 @@ def write_states(folder: Path) -> None:
     for number in range(3):
         write_memory(folder, f"r_{number}.md", memory(f"r {number}"), at(number + 0.5))
         write_memory(folder, f"un_{number}.md", memory(f"un {number}"), at(number + 0.7))
-    hub = "# Deploys\n\n" + "\n".join(f"- [{n}]({n})" for n in ("r_0.md", "r_1.md", "in_7.md"))
+    hub = "# Deploys\n\n" + "\n".join(
+        f"- [{name}]({name})" for name in ("r_0.md", "r_1.md", "in_7.md")
+    )
     write_memory(folder, "hub.md", memory("hub", "reference", body=hub), at(500))
-    entries = [f"- [In {n}](in_{n}.md) — a hook" for n in range(8)]
+    entries = [f"- [In {number}](in_{number}.md) — a hook" for number in range(8)]
     write_index(folder, [*entries, "- [A hub](hub.md)"])
 
 

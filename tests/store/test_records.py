@@ -46,7 +46,9 @@ from tests.support.stores import (
 
 def records_of(path: Path) -> list[tuple[int, bytes]]:
     with closing(sqlite3.connect(path)) as connection:
-        positions = [p for (p,) in connection.execute("SELECT rowid FROM memory_items")]
+        positions = [
+            position for (position,) in connection.execute("SELECT rowid FROM memory_items")
+        ]
         return list(records_at(connection, layout_of(connection), positions))
 
 
@@ -60,7 +62,10 @@ def dumped(path: Path) -> list[object]:
     with closing(sqlite3.connect(path)) as connection, text_read_as(connection):
         connection.row_factory = sqlite3.Row
         rows = connection.execute("SELECT rowid, * FROM memory_items ORDER BY rowid").fetchall()
-        return [{name: (type(v), repr(v)) for name, v in dict(fetched).items()} for fetched in rows]
+        return [
+            {name: (type(value), repr(value)) for name, value in dict(fetched).items()}
+            for fetched in rows
+        ]
 
 
 @given(rows=row_lists(), further=st.lists(ANY_VALUE, max_size=3))
@@ -75,7 +80,8 @@ def test_rows_round_trip_through_records(
             folder / name, CREATE_TABLE.replace("superseded_by TEXT", f"superseded_by TEXT{more}")
         )
     extended = [
-        memory | {quoted(n): v for n, v in zip(names, further, strict=True)} for memory in rows
+        memory | {quoted(name): value for name, value in zip(names, further, strict=True)}
+        for memory in rows
     ]
     write_rows(folder / "one.db", extended)
     copied(folder / "one.db", folder / "other.db")

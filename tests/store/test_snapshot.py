@@ -76,7 +76,9 @@ def test_only_committed_rows_of_a_killed_writer_are_read(
     if journal_mode == "DELETE":  # otherwise the test would prove nothing
         assert b"000000" * 100 in before["memory.db"]
     frame = memlab.load(path)
-    assert list(frame["title"]) == ["committed"] + [f"title of e{n}" for n in range(2, 201)]
+    assert list(frame["title"]) == ["committed"] + [
+        f"title of e{number}" for number in range(2, 201)
+    ]
     after = files_in(tmp_path)
     assert set(after) == set(before)
     assert all(after[name] == before[name] for name in after if not name.endswith("-shm"))

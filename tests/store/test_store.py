@@ -104,8 +104,10 @@ class StoreAgainstList(RuleBasedStateMachine):
         active = tuple(item for item in self.model.values() if item.is_active)
         assert self.store.list_active() == active
         for kind in MemoryKind:
-            assert self.store.list_active(kind=kind) == tuple(i for i in active if i.kind is kind)
-        tagged = {tag: tuple(i for i in active if tag in i.tags) for tag in TAGGED}
+            assert self.store.list_active(kind=kind) == tuple(
+                memory for memory in active if memory.kind is kind
+            )
+        tagged = {tag: tuple(memory for memory in active if tag in memory.tags) for tag in TAGGED}
         assert self.store.list_rejected_paths() == tagged["rejected-path"]
         assert self.store.list_research_notes() == tagged["research"][::-1]
 

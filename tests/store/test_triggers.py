@@ -111,7 +111,7 @@ def test_rows_inserted_by_triggers_are_part_of_the_plan(store: Path) -> None:
     assert "inserts into" in str(new_plan)
     assert Plan.from_json(new_plan.to_json()) == new_plan
     apply(new_plan)
-    assert content(store, "gone") == [[(f"e{n}",) for n in range(1, 7)]]
+    assert content(store, "gone") == [[(f"e{number}",) for number in range(1, 7)]]
 
 
 def test_full_text_index_follows_deletion_and_restore(store: Path) -> None:
