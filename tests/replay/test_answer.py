@@ -27,8 +27,9 @@ EVERY = 25
 """Number of memories between two applications; each compares all texts."""
 
 
-def importance_frame(*, rows: int = 300) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return episodes with 200 references, all to important ones."""
+def importance_frame() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return 300 episodes with 200 references, all to important ones."""
+    rows = 300
     frame = make_episodes(rows)
     chance = np.random.default_rng(0)
     important = chance.random(rows) < 0.2
@@ -74,13 +75,11 @@ def test_load_bearing_memories_do_not_use_the_cap(by_default: Comparison) -> Non
     floor = by_default.table["floor_memories"].iloc[0]
     assert floor > 0
     for _, lines in by_default.table.dropna(subset="cost_group").groupby("cost_group"):
-        sizes = {
-            line["rule"]: int(line["options"].split()[-1])
-            for _, line in lines.iterrows()
-            if line["rule"] in {"newest (forge-loop)", "MemForge"}
-        }
-        above = sizes["MemForge"] - sizes["newest (forge-loop)"]
-        assert abs(above - floor) <= max(10, 0.1 * sizes["newest (forge-loop)"])
+        options = lines.set_index("rule")["options"]
+        cap_of_memforge = int(options["MemForge"].split()[-1])
+        cap_of_newest = int(options["newest (forge-loop)"].split()[-1])
+        difference = cap_of_memforge - cap_of_newest
+        assert abs(difference - floor) <= max(10, 0.1 * cap_of_newest)
 
 
 def test_answer_is_the_rule_better_than_noise(by_default: Comparison) -> None:
@@ -142,8 +141,9 @@ def test_small_store_gets_an_answer(rows: int) -> None:
 # Searched stores
 
 
-def searched(*, rows: int = 300) -> tuple[pd.DataFrame, pd.DataFrame]:
-    frame, references = importance_frame(rows=rows)
+def searched() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return a store that is searched, with its references."""
+    frame, references = importance_frame()
     frame = frame.drop(columns=c.IMPORTANCE)
     frame.attrs[c.RECALLED] = True
     return frame, references
@@ -156,10 +156,14 @@ NOTHING_TO_REMOVE = {
 }
 
 
-@pytest.mark.parametrize("case", NOTHING_TO_REMOVE)
-def test_store_with_nothing_to_remove_has_its_own_answer(case: str) -> None:
-    count, kind, message = NOTHING_TO_REMOVE[case]
-    frame = make_frame(*(row(f"m{number}", kind=kind) for number in range(count)))
+@pytest.mark.parametrize(
+    ("count", "kind", "message"), NOTHING_TO_REMOVE.values(), ids=NOTHING_TO_REMOVE
+)
+def test_store_with_nothing_to_remove_has_its_own_answer(
+    count: int, kind: str, message: str
+) -> None:
+    rows = [row(f"m{number}", kind=kind) for number in range(count)]
+    frame = make_frame(*rows)
     comparison = compare(frame, workers=1)
     assert comparison.answer.startswith(message)
     commands = [step.command.split("memlab ")[-1] for step in comparison._steps()]
@@ -178,7 +182,7 @@ def test_tied_rules_are_named_in_the_answer(two_years: Comparison) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gain", "behind_low", "words"),
+    ("gain", "behind_low", "phrase"),
     [
         ((0.0, -0.001), (0, 0), "; all rules are equal within noise."),
         ((0.0, -0.2), (0, 0.1), ", and no rule serves more beyond noise."),
@@ -187,10 +191,11 @@ def test_tied_rules_are_named_in_the_answer(two_years: Comparison) -> None:
     ids=["equal", "rounded to nothing", "more"],
 )
 def test_gain_within_noise_is_worded_without_zero_points(
-    gain: tuple[float, float], behind_low: tuple[float, float], words: str
+    gain: tuple[float, float], behind_low: tuple[float, float], phrase: str
 ) -> None:
     columns = {"gain": gain, "gain_low": -0.01, "gain_high": 0.05, "behind_low": behind_low}
-    assert _none_better(pd.DataFrame(columns, index=["A", "B"])).startswith(words)
+    table = pd.DataFrame(columns, index=["A", "B"])
+    assert _none_better(table).startswith(phrase)
 
 
 def test_searched_store_gets_no_cap() -> None:
@@ -225,14 +230,17 @@ def test_rules_using_revised_signals_are_not_advised() -> None:
     assert set(table.loc[table["hindsight"], "rule"]) == {"BetterDB", "MemForge"}
     assert "MemForge" not in comparison.answer
     assert "BetterDB" not in comparison.answer
-    assert comparison.advised is None or not comparison.advised["hindsight"]
+    if comparison.advised is not None:
+        assert not comparison.advised["hindsight"]
     assert ", with hindsight" in str(comparison)
 
 
 def test_policies_declare_their_signals() -> None:
     assert ImportanceFloor().signals == {c.IMPORTANCE, c.GRADUATED}
-    assert ImportanceBudget(5).signals == ValueCap(5).signals == {c.IMPORTANCE}
-    assert KeepRecent(5).signals == TimeToLive("1d").signals == frozenset()
+    assert ImportanceBudget(5).signals == {c.IMPORTANCE}
+    assert ValueCap(5).signals == {c.IMPORTANCE}
+    assert KeepRecent(5).signals == frozenset()
+    assert TimeToLive("1d").signals == frozenset()
 
 
 def test_evicted_memories_without_importance_rank_lowest() -> None:
@@ -248,9 +256,8 @@ def test_evicted_memories_without_importance_rank_lowest() -> None:
 def test_missing_importance_ranks_highest() -> None:
     frame = make_episodes(40)
     frame[c.IMPORTANCE] = np.where(np.arange(40) % 2, np.nan, 0.5)
-    replayed = replay(
-        frame, make_references(frame, np.array([25]), np.array([3])), ImportanceBudget(20)
-    )
+    references = make_references(frame, np.array([25]), np.array([3]))
+    replayed = replay(frame, references, ImportanceBudget(20))
     deleted = set(replayed.deleted[c.MEMORY_ID])
     assert deleted == set(frame.loc[frame[c.IMPORTANCE].notna(), c.MEMORY_ID])
 
@@ -262,7 +269,8 @@ def test_limits_count_references_of_one_day_as_one_cluster() -> None:
     difference = np.tile([1.0, 0.0], 50)
     apart = difference_with_limits(np.arange(100), difference)
     together = difference_with_limits(np.repeat(np.arange(10), 10), np.repeat(difference[:10], 10))
-    assert apart.mean == together.mean == 0.5
+    assert apart.mean == 0.5
+    assert together.mean == 0.5
     assert together.high - together.low > 2 * (apart.high - apart.low)
     several = difference_with_limits(np.arange(100), difference, pairs=5)
     assert several.low < apart.low
@@ -277,13 +285,13 @@ def test_false_alarm_rate_is_as_stated() -> None:
     false_alarms = 0
     for _ in range(400):
         difference = chance.choice([-1.0, 0.0, 1.0], 200)
-        false_alarms += difference_with_limits(np.repeat(np.arange(50), 4), difference).low > 0
+        limits = difference_with_limits(np.repeat(np.arange(50), 4), difference)
+        if limits.low > 0:
+            false_alarms += 1
     assert 0.05 < false_alarms / 400 < 0.16
 
 
 def test_single_rule_answer_asks_for_a_second_rule() -> None:
     alone = compare(LOOKED_UP, log=READS, policies=[KeepRecent(20), KeepRecent(50)], workers=1)
-    assert (
-        alone.answer
-        == f"One rule was tried on {alone.references} references; name a second to compare it."
-    )
+    expected = f"One rule was tried on {alone.references} references; name a second to compare it."
+    assert alone.answer == expected

@@ -38,35 +38,37 @@ def test_served_share_is_at_most_the_offline_bound() -> None:
     assert (table["served"] <= table["offline_optimum"] + 1e-12).all()
     best = offline_optimum(*history(), 30)
     served = table.loc["recent 30", "served"]
-    assert table.loc["recent 30", "offline_optimum"] == best.served > served
+    assert table.loc["recent 30", "offline_optimum"] == best.served
+    assert served < best.served
     assert table.loc["all", ["served", "lost", "deleted"]].tolist() == [1, 0, 0]
     assert table.loc["recent 30", "most_held"] == 30
     assert table.loc["recent 30", "boot_tokens_p95"] == 300
 
 
 def test_compare_uses_the_store_references_by_default() -> None:
-    frame = make_frame(*(row(f"m{n}", evidence_refs=(f"m{n // 2}",)) for n in range(40)))
+    rows = [row(f"m{number}", evidence_refs=(f"m{number // 2}",)) for number in range(40)]
+    frame = make_frame(*rows)
     references = find_references(frame)
     assert len(references) > 30
-    by_default, given = (
-        compare(frame, given_references, [KeepRecent(5)]).table
-        for given_references in (None, references)
-    )
-    pd.testing.assert_frame_equal(by_default, given)
+    by_default = compare(frame, None, [KeepRecent(5)]).table
+    with_references = compare(frame, references, [KeepRecent(5)]).table
+    pd.testing.assert_frame_equal(by_default, with_references)
     assert compare(frame, policies=[]).table.index.tolist() == ["all"]
     empty = compare(frame[:0], policies=[KeepRecent(5)]).table
     assert empty[["served", "boot_tokens_mean", "boot_tokens_p95"]].isna().all(axis=None)
     assert empty["floor_memories"].tolist() == [0, 0]
 
 
-def interruptible(*_: object, **__: object) -> bool:
+def is_interruptible(*_: object, **__: object) -> bool:
     return SIGINT not in pthread_sigmask(SIG_BLOCK, ())
 
 
 def test_workers_ignore_the_interrupt_signal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "_replay_one", interruptible)
-    assert replay_each(*history(), POLICIES, workers=2) == [False] * len(POLICIES)
-    assert interruptible()
+    monkeypatch.setattr(batch, "_replay_one", is_interruptible)
+    flags = replay_each(*history(), POLICIES, workers=2)
+    assert len(flags) == len(POLICIES)
+    assert not any(flags)
+    assert is_interruptible()
 
 
 def test_results_do_not_depend_on_the_number_of_workers() -> None:
@@ -83,7 +85,9 @@ def test_results_do_not_depend_on_the_number_of_workers() -> None:
 def test_overlap_counts_rows_deleted_by_both() -> None:
     frame, references = history()
     replays = replay_each(frame, references, POLICIES[:2])
-    newest, budget = (set(result.deleted[c.MEMORY_ID]) for result in replays)
+    by_newest, by_budget = replays
+    newest = set(by_newest.deleted[c.MEMORY_ID])
+    budget = set(by_budget.deleted[c.MEMORY_ID])
     deleted_by_both = len(newest & budget)
     assert overlap(replays).to_numpy().tolist() == [
         [len(newest), deleted_by_both],
@@ -91,50 +95,72 @@ def test_overlap_counts_rows_deleted_by_both() -> None:
     ]
     share = overlap(replays, share=True)
     assert share.iloc[0, 1] == deleted_by_both / len(newest)
-    lost = [~result.references["kept"] for result in replays]
-    assert overlap(replays, of="lost").iloc[0, 1] == (lost[0] & lost[1]).sum()
+    lost_by_newest = ~by_newest.references["kept"]
+    lost_by_budget = ~by_budget.references["kept"]
+    lost_by_both = lost_by_newest & lost_by_budget
+    assert overlap(replays, of="lost").iloc[0, 1] == lost_by_both.sum()
     table = compare(frame, references, POLICIES[:2]).table
-    assert table["lost_only_here"].iloc[0] == (lost[0] & ~lost[1]).sum()
+    assert table["lost_only_here"].iloc[0] == (lost_by_newest & ~lost_by_budget).sum()
     assert table["only_here"].tolist()[:2] == [len(newest - budget), len(budget - newest)]
     nothing = replay_each(frame, references, [KeepAll(), KeepRecent(len(frame))])
     assert overlap(nothing, share=True).isna().all(axis=None)
     assert overlap([]).empty
 
 
-def test_retiring_rows_follow_deleting_rows() -> None:
+def compare_retiring(*, retire: bool) -> pd.DataFrame:
+    """Compare two policies, and their retirement if asked for; return the table."""
     policies = [KeepRecent(30), ValueCap(30, half_life="8h")]
-    plain, with_retiring = (
-        compare(*history(), policies, retire=retire).table for retire in (False, True)
-    )
-    assert with_retiring["retire"].tolist() == [False, True, False, True, False]
-    alike = plain.columns.drop([name for name in plain if name.startswith(("gain", "behind"))])
-    pd.testing.assert_frame_equal(with_retiring.loc[~with_retiring["retire"], alike], plain[alike])
-    retired = with_retiring[with_retiring["retire"]]
-    assert retired.index.tolist() == [f"{label}, retired" for label in plain.index[:2]]
-    assert retired["family"].tolist() == [f"{name}, retired" for name in plain["family"][:2]]
-    served = with_retiring["served"]
-    assert served["recent 30, retired"] == served["recent 30"]
-    assert served.iloc[3] == replay(*history(), policies[1], retire=True).served != served.iloc[2]
-    text = str(Comparison("memory.db", with_retiring, references=100))
+    return compare(*history(), policies, retire=retire).table
+
+
+def test_retiring_rows_follow_deleting_rows() -> None:
+    plain = compare_retiring(retire=False)
+    table = compare_retiring(retire=True)
+    assert table["retire"].tolist() == [False, True, False, True, False]
+    relative = [name for name in plain if name.startswith(("gain", "behind"))]
+    deleting = table[~table["retire"]]
+    pd.testing.assert_frame_equal(deleting.drop(columns=relative), plain.drop(columns=relative))
+    retiring = table[table["retire"]]
+    assert retiring.index.tolist() == [f"{label}, retired" for label in plain.index[:2]]
+    assert retiring["family"].tolist() == [f"{name}, retired" for name in plain["family"][:2]]
+    assert retiring["options"].iloc[0] == "--policy recent --keep-recent 30"
+
+
+def test_share_served_by_retiring_equals_its_replay() -> None:
+    served = compare_retiring(retire=True)["served"].tolist()
+    recent, recent_retired, value_cap, value_cap_retired, _ = served
+    assert recent_retired == recent
+    replayed = replay(*history(), ValueCap(30, half_life="8h"), retire=True)
+    assert value_cap_retired == replayed.served
+    assert value_cap_retired != value_cap
+
+
+def test_page_with_retiring_rows_explains_them() -> None:
+    table = compare_retiring(retire=True)
+    text = str(Comparison("memory.db", table, references=100))
     assert "not loaded" in text
     assert "nothing is deleted" in text
     assert "loaded at start: the mean" in text
-    with_retiring.attrs[c.RECALLED] = True
-    assert "there to be found: the mean" in str(
-        Comparison("memory.db", with_retiring, references=100)
-    )
-    with_retiring.attrs[c.RECALLED] = False
-    assert with_retiring["options"].iloc[1] == "--policy recent --keep-recent 30"
-    line = "compact memory.db --policy recent --keep-recent 30 --retire "
-    for best, phrase in (
-        ("recent 30, retired", line),
-        (with_retiring.index[3], "--half-life 8h --retire "),
-    ):
-        with_retiring["cost_group"] = pd.array(
-            [0 if label == best else None for label in with_retiring.index], "Int64"
-        )
-        steps = Comparison("memory.db", with_retiring, references=100).next_steps()
-        assert phrase in "\n".join(steps)
+    table.attrs[c.RECALLED] = True
+    text = str(Comparison("memory.db", table, references=100))
+    assert "there to be found: the mean" in text
+
+
+@pytest.mark.parametrize(
+    ("row_number", "phrase"),
+    [
+        (1, "compact memory.db --policy recent --keep-recent 30 --retire "),
+        (3, "--half-life 8h --retire "),
+    ],
+    ids=["newest", "value"],
+)
+def test_next_step_retires_if_that_is_best(row_number: int, phrase: str) -> None:
+    table = compare_retiring(retire=True)
+    cost_groups: list[int | None] = [None] * len(table)
+    cost_groups[row_number] = 0
+    table["cost_group"] = pd.array(cost_groups, "Int64")
+    steps = Comparison("memory.db", table, references=100).next_steps()
+    assert phrase in "\n".join(steps)
 
 
 def test_next_step_is_the_cheapest_sufficient_cap() -> None:
@@ -142,9 +168,8 @@ def test_next_step_is_the_cheapest_sufficient_cap() -> None:
     good = [cap for cap in (30, 400, 700) if table.loc[f"recent {cap}", "served"] >= 0.9]
     assert 30 not in good
     next_steps = Comparison("memory.db", table, references=100).next_steps()
-    assert f"memlab compact memory.db --policy recent --keep-recent {min(good)} " in "\n".join(
-        next_steps
-    )
+    command = f"memlab compact memory.db --policy recent --keep-recent {min(good)} "
+    assert command in "\n".join(next_steps)
 
 
 def test_policies_without_effect_share_one_line() -> None:
@@ -173,8 +198,9 @@ def test_out_of_range_arguments_are_named() -> None:
         replay_each(*history(), POLICIES, workers=0)
     with pytest.raises(ValueError, match="of='kept'"):
         overlap([], of="kept")  # type: ignore[arg-type]
-    for call, given in ((compare, POLICIES), (replay, POLICIES[0])):
-        with pytest.raises(ValueError, match="every=0"):
-            call(*history(), given, every=0)
+    with pytest.raises(ValueError, match="every=0"):
+        compare(*history(), POLICIES, every=0)
+    with pytest.raises(ValueError, match="every=0"):
+        replay(*history(), POLICIES[0], every=0)
     with pytest.raises(ValueError, match="no time zone"):
         replay(*history(), POLICIES[0], now=datetime(2026, 1, 1))  # noqa: DTZ001 - this is the error

@@ -42,7 +42,7 @@ def test_shipped_prior_equals_fit_of_recorded_histories(fitting: ModuleType) -> 
 
 
 def test_fit_recovers_reach_and_spread_of_simulated_projects(fitting: ModuleType) -> None:
-    """The reach of each project is uniform, shifted by a constant per project."""
+    """Each project's reach is uniform, shifted by a constant per project."""
     rng = np.random.default_rng(1)
     shifts = rng.normal(0.1, 0.05, 12)
     projects = []
@@ -60,16 +60,21 @@ def test_fit_recovers_reach_and_spread_of_simulated_projects(fitting: ModuleType
 
 
 def test_doublings_beyond_the_observed_range_are_counted() -> None:
-    fewest, most = prior.fitted_law().seen
-    sizes = (fewest, most, fewest / 4, most * 2, 0)
-    counted = [0, 0, 2, 1, np.log2(fewest)]
-    assert [*map(prior.fitted_law().doublings_beyond, sizes)] == pytest.approx(counted)
+    law = prior.fitted_law()
+    fewest, most = law.seen
+    assert law.doublings_beyond(fewest) == pytest.approx(0)
+    assert law.doublings_beyond(most) == pytest.approx(0)
+    assert law.doublings_beyond(fewest / 4) == pytest.approx(2)
+    assert law.doublings_beyond(most * 2) == pytest.approx(1)
+    assert law.doublings_beyond(0) == pytest.approx(np.log2(fewest))
 
 
 def test_reads_reach_farther_back_than_references() -> None:
     for size in (10, 50, 250, 1_000, 10_000, 100_000):
-        by_name, by_search = (memlab.law(size, evidence=evidence) for evidence in prior.EVIDENCE)
-        assert by_name.cap < by_search.cap <= 2 * size
+        by_name = memlab.law(size, evidence="references")
+        by_search = memlab.law(size, evidence="reads")
+        assert by_name.cap < by_search.cap
+        assert by_search.cap <= 2 * size
         assert by_name.high <= by_search.high
         assert f"{by_search.cap:,} serves 90% of reads" in str(by_search)
     with pytest.raises(ValueError, match="must be one of references, reads, not 'recalls'"):
@@ -78,15 +83,19 @@ def test_reads_reach_farther_back_than_references() -> None:
 
 @given(share=st.floats(0, 1), level=st.floats(0.02, 0.98))
 def test_mixture_prior_lies_between_its_two_parts(share: float, level: float) -> None:
-    near, joined, far = (prior.mixture_prior(reads) for reads in (0.0, share, 1.0))
-    reach = [float(law.reach_at(np.array([level]))[0]) for law in (near, joined, far)]
-    assert reach[0] - 0.01 <= reach[1] <= reach[2] + 0.01
-    assert near.worth >= joined.worth >= far.worth
-    more = prior.mixture_prior((1 + share) / 2)
-    assert float(more.reach_at(np.array([level]))[0]) >= reach[1] - 0.01
+    def reach_of(law: prior.ReachPrior) -> float:
+        (reach,) = law.reach_at(np.array([level]))
+        return float(reach)
 
-
-SIZES = (0, 1, 10, 100, 250, 500, 1_000, 4_000, 16_000, 64_000, 1_000_000)
+    of_references = prior.mixture_prior(0.0)
+    mixture = prior.mixture_prior(share)
+    of_reads = prior.mixture_prior(1.0)
+    assert reach_of(of_references) - 0.01 <= reach_of(mixture)
+    assert reach_of(mixture) <= reach_of(of_reads) + 0.01
+    assert of_references.worth >= mixture.worth
+    assert mixture.worth >= of_reads.worth
+    with_more_reads = prior.mixture_prior((1 + share) / 2)
+    assert reach_of(with_more_reads) >= reach_of(mixture) - 0.01
 
 
 @given(spread=st.floats(0, 0.3), references=st.floats(5, 1e5), quantile=st.floats(0.01, 3))
@@ -102,28 +111,53 @@ def test_limits_enclose_the_prior_and_widen_with_few_references(
     lower, upper = limits(spread, references)
     for smaller, larger in pairwise([0, lower, reach, upper, 1]):
         assert np.all(smaller <= np.add(larger, 1e-12))
-    assert (np.diff([lower, upper]) >= 0).all()
-    assert (limits(spread, references / 2)[1] >= upper - 1e-12).all()
+    for limit in (lower, upper):
+        assert (np.diff(limit) >= 0).all()
+    _, upper_with_fewer = limits(spread, references / 2)
+    assert (upper_with_fewer >= upper - 1e-12).all()
     np.testing.assert_allclose(limits(0, 1e10), [reach, reach], atol=1e-3)
 
 
-@given(
-    memories=st.tuples(*[st.sampled_from([0, 1, 10, 249, 1_000, 16_000, 10**6])] * 2),
-    share=st.tuples(*[st.floats(0.01, 0.999)] * 2),
-    confidence=st.tuples(*[st.floats(0.6, 0.99)] * 2),
-    until=st.tuples(*[st.floats(1.01, 4)] * 2),
-)
-def test_larger_arguments_never_give_a_smaller_cap(**asked: Any) -> None:
-    usual: dict[str, Any] = {"memories": 2_000, "share": 0.9, "confidence": 0.9, "until": 1.2}
-    for name, values in asked.items():
-        less, more = (memlab.law(**{**usual, name: value}) for value in sorted(values))
-        assert less.cap <= more.cap
-        assert less.high <= more.high
-        assert 0 <= less.low <= less.cap <= less.high <= np.ceil(less.until * max(less.memories, 1))
+def assert_larger_argument_gives_no_smaller_cap(name: str, values: list[float]) -> None:
+    arguments: dict[str, Any] = {"memories": 2_000, "share": 0.9, "confidence": 0.9, "until": 1.2}
+    smaller, larger = sorted(values)
+    less = memlab.law(**{**arguments, name: smaller})
+    more = memlab.law(**{**arguments, name: larger})
+    assert less.cap <= more.cap
+    assert less.high <= more.high
+    limits = [0, less.low, less.cap, less.high, np.ceil(less.until * max(less.memories, 1))]
+    assert limits == sorted(limits)
+
+
+def two(values: st.SearchStrategy[float]) -> st.SearchStrategy[list[float]]:
+    return st.lists(values, min_size=2, max_size=2)
+
+
+@given(two(st.sampled_from([0, 1, 10, 249, 1_000, 16_000, 10**6])))
+def test_larger_store_gets_no_smaller_cap(memories: list[float]) -> None:
+    assert_larger_argument_gives_no_smaller_cap("memories", memories)
+
+
+@given(two(st.floats(0.01, 0.999)))
+def test_larger_share_gets_no_smaller_cap(shares: list[float]) -> None:
+    assert_larger_argument_gives_no_smaller_cap("share", shares)
+
+
+@given(two(st.floats(0.6, 0.99)))
+def test_larger_confidence_gets_no_smaller_cap(confidences: list[float]) -> None:
+    assert_larger_argument_gives_no_smaller_cap("confidence", confidences)
+
+
+@given(two(st.floats(1.01, 4)))
+def test_longer_horizon_gets_no_smaller_cap(horizons: list[float]) -> None:
+    assert_larger_argument_gives_no_smaller_cap("until", horizons)
 
 
 def test_limits_are_wider_and_marked_beyond_the_observed_range() -> None:
-    assert [memlab.law(size).seen for size in SIZES] == [250 <= size <= 16_000 for size in SIZES]
+    for size in (250, 500, 1_000, 4_000, 16_000):
+        assert memlab.law(size).seen
+    for size in (0, 1, 10, 100, 64_000, 1_000_000):
+        assert not memlab.law(size).seen
     within = memlab.law(16_000)
     beyond = memlab.law(128_000)
     assert beyond.high / beyond.cap > 1.3 * within.high / within.cap
@@ -143,57 +177,70 @@ def test_law_lines_hold_the_prior_and_each_project() -> None:
     lines = memlab.sizing.law_lines(0.9)
     law = lines[lines["project"].isna()]
     for row in law.iloc[::20].itertuples():
-        asked = memlab.law(int(row.memories), 0.9)
-        assert row.cap == asked.cap
-        assert row.low == asked.low
-        assert row.high == asked.high
+        expected = memlab.law(int(row.memories), 0.9)
+        assert row.cap == expected.cap
+        assert row.low == expected.low
+        assert row.high == expected.high
     projects = lines[lines["project"].notna()]
     assert projects["project"].nunique() == 9
     assert set(lines["share"]) == {0.9}
-    uv = next(project for project in prior.fitted_law().projects if project.name == "uv")
-    drawn = projects.loc[projects["project"] == "uv"]
-    assert drawn["memories"].tolist() == list(uv.memories)
-    expected = (1 + MIDDLE * np.array(uv.memories)) ** uv.reach["0.9"] - 1
-    assert drawn["cap"].tolist() == pytest.approx(expected)
+    (uv,) = [project for project in prior.fitted_law().projects if project.name == "uv"]
+    lines_of_uv = projects.loc[projects["project"] == "uv"]
+    assert lines_of_uv["memories"].tolist() == list(uv.memories)
+    expected_caps = (1 + MIDDLE * np.array(uv.memories)) ** uv.reach["0.9"] - 1
+    assert lines_of_uv["cap"].tolist() == pytest.approx(expected_caps)
 
 
 def test_most_project_caps_lie_within_the_limits() -> None:
     for share in (0.5, 0.75, 0.9, 0.95):
         projects = memlab.sizing.law_lines(share, until=prior.STRETCH).dropna(subset="project")
-        asked = [memlab.law(int(size), share, until=prior.STRETCH) for size in projects["memories"]]
-        low, high = ([getattr(law, name) for law in asked] for name in ("low", "high"))
-        assert 0.7 < projects["cap"].between(low, high).mean() < 0.97, share
+        laws = [memlab.law(int(size), share, until=prior.STRETCH) for size in projects["memories"]]
+        low = [law.low for law in laws]
+        high = [law.high for law in laws]
+        share_within = projects["cap"].between(low, high).mean()
+        assert 0.7 < share_within < 0.97, share
 
 
-def known(reach: list[float], *, memories: int = 1_000, always: float = 0.0) -> Posterior:
-    """Return the posterior of a store with references of this reach."""
-    same = np.ones(len(reach))
-    return Posterior(PosteriorSettings(), memories, np.sort(reach), same, len(reach), always)
+def posterior_of(
+    reach: list[float], *, memories: int = 1_000, always_served: float = 0.0
+) -> Posterior:
+    """Return the posterior of a store with references of this reach, all of equal weight."""
+    weights = np.ones(len(reach))
+    settings = PosteriorSettings()
+    return Posterior(settings, memories, np.sort(reach), weights, len(reach), always_served)
 
 
 def test_own_references_reduce_the_weight_of_the_prior() -> None:
-    weights = [known([0.5] * count).weight for count in (0, 10, 97, 1_000)]
+    weights = [posterior_of([0.5] * count).weight for count in (0, 10, 97, 1_000)]
     assert weights == sorted(weights)
     assert weights[2] == pytest.approx(0.5, abs=0.01)
-    store = known([0.1, 0.2] * 50_000)
+
+
+def test_many_own_references_decide_the_cap() -> None:
+    store = posterior_of([0.1, 0.2] * 50_000)
     assert store.weight > 0.998
-    assert store.cap_for(0.9)[0] == round((1 + MIDDLE * 1_000) ** 0.2, 0)
+    assert store.cap_for(0.9).cap == round((1 + MIDDLE * 1_000) ** 0.2, 0)
     assert memlab.law(1_000, 0.9).cap > 100
-    assert known([0.5] * 1_000, always=0.5).cap_for(0.3) == (0, 0, 0)  # every cap serves this share
+
+
+def test_share_served_by_every_cap_needs_no_cap() -> None:
+    store = posterior_of([0.5] * 1_000, always_served=0.5)
+    assert store.cap_for(0.3) == (0, 0, 0)
 
 
 @given(
     reach=st.lists(st.floats(0, 1), max_size=60),
     memories=st.integers(0, 5_000),
-    always=st.floats(0, 0.9),
+    always_served=st.floats(0, 0.9),
     share=st.one_of(st.floats(0.01, 0.99), st.floats(0.99, 0.99999)),
 )
 def test_cap_for_and_share_at_are_inverse_functions(
-    reach: list[float], memories: int, always: float, share: float
+    reach: list[float], memories: int, always_served: float, share: float
 ) -> None:
-    store = known(reach, memories=memories, always=always)
+    store = posterior_of(reach, memories=memories, always_served=always_served)
     cap, low, high = store.cap_for(share)
-    assert low <= cap <= high
+    assert low <= cap
+    assert cap <= high
     caps = np.array([cap, high])
     assert store.share_at(caps)[0] >= share - 1e-6
     lower, upper = store.limits_at(caps)
@@ -204,10 +251,11 @@ def test_cap_for_and_share_at_are_inverse_functions(
 
 @pytest.mark.parametrize("share", [0.9991, 0.99999])
 def test_share_above_last_level_gives_the_largest_cap(share: float) -> None:
-    asked = memlab.law(1_000, share)
-    assert asked.cap == 1_200
-    assert asked.high == 1_200
-    assert asked.low == memlab.law(1_000, 0.999).low
-    store = known([0.1] * 100_000)
-    assert store.cap_for(0.999)[0] < store.cap_for(share)[0] == 1_200
+    law = memlab.law(1_000, share)
+    assert law.cap == 1_200
+    assert law.high == 1_200
+    assert law.low == memlab.law(1_000, 0.999).low
+    store = posterior_of([0.1] * 100_000)
+    assert store.cap_for(share).cap == 1_200
+    assert store.cap_for(0.999).cap < 1_200
     assert store.share_at(np.array([1_199, 1_200])).tolist() == [0.999, 1.0]
