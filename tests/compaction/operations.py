@@ -82,37 +82,66 @@ def recovered(store: Path) -> str:
     return recover(store, now=NOON).digest
 
 
+def finish_plan(store: Path, digest: str, on_step: StepCallback) -> Any:
+    return finish(store, digest, now=NOON, on_step=on_step)
+
+
+def make_copies(store: Path, _: str, on_step: StepCallback) -> Any:
+    return keep_copies(store, now=NOON, on_step=on_step)
+
+
+def recover_all(store: Path, _: str, on_step: StepCallback) -> Any:
+    return recover(store, now=NOON, on_step=on_step)
+
+
+def vacuum_store(store: Path, _: str, on_step: StepCallback) -> Any:
+    return vacuum(store, on_step=on_step)
+
+
+def no_argument(_: Path) -> str:
+    return ""
+
+
+def deletion_plan(store: Path) -> str:
+    return planned(store).to_json()
+
+
+def applied_deletion(store: Path) -> str:
+    return compacted(store).digest
+
+
+def supersession_plan(store: Path) -> str:
+    return supersession(store).to_json()
+
+
+def applied_supersession(store: Path) -> str:
+    return apply(supersession(store)).digest
+
+
+def retirement_plan(store: Path) -> str:
+    return retirement(store).to_json()
+
+
+def applied_retirement(store: Path) -> str:
+    return apply(retirement(store)).digest
+
+
 OPERATIONS = {
-    "apply": Operation(lambda store: planned(store).to_json(), carry_out, APPLY_STEPS),
-    "finish": Operation(
-        interrupted_plan,
-        lambda store, digest, on_step: finish(store, digest, now=NOON, on_step=on_step),
-        APPLY_STEPS,
-    ),
-    "restore": Operation(lambda store: compacted(store).digest, put_back, RESTORE_STEPS),
-    "supersede": Operation(lambda store: supersession(store).to_json(), carry_out, LINK_STEPS),
-    "take back": Operation(lambda store: apply(supersession(store)).digest, put_back, UNLINK_STEPS),
-    "retire": Operation(lambda store: retirement(store).to_json(), carry_out, LINK_STEPS),
-    "take retirement back": Operation(
-        lambda store: apply(retirement(store)).digest, put_back, UNLINK_STEPS
-    ),
-    "copy": Operation(
-        lambda _: "",
-        lambda store, _, on_step: keep_copies(store, now=NOON, on_step=on_step),
-        ("begun", "copied", "committed"),
-    ),
+    "apply": Operation(deletion_plan, carry_out, APPLY_STEPS),
+    "finish": Operation(interrupted_plan, finish_plan, APPLY_STEPS),
+    "restore": Operation(applied_deletion, put_back, RESTORE_STEPS),
+    "supersede": Operation(supersession_plan, carry_out, LINK_STEPS),
+    "take back": Operation(applied_supersession, put_back, UNLINK_STEPS),
+    "retire": Operation(retirement_plan, carry_out, LINK_STEPS),
+    "take retirement back": Operation(applied_retirement, put_back, UNLINK_STEPS),
+    "copy": Operation(no_argument, make_copies, ("begun", "copied", "committed")),
     "recover": Operation(
-        store_with_losses,
-        lambda store, _, on_step: recover(store, now=NOON, on_step=on_step),
-        ("locked", "archived", "inserted", "committed"),
+        store_with_losses, recover_all, ("locked", "archived", "inserted", "committed")
     ),
     "take recovery back": Operation(
         recovered, put_back, ("locked", "deleted", "verified", "committed")
     ),
     "vacuum": Operation(
-        lambda store: compacted(store).digest,
-        lambda store, _, on_step: vacuum(store, on_step=on_step),
-        ("checked", "rewritten", "shrunk"),
-        "rewritten",
+        applied_deletion, vacuum_store, ("checked", "rewritten", "shrunk"), done="rewritten"
     ),
 }

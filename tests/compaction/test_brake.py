@@ -1,6 +1,5 @@
 """Limits of a run: ``max_per_run`` and the confirmation for all prunable memories."""
 
-from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +13,7 @@ from memlab import fleet
 from memlab.errors import PlanError
 from memlab.policies import PurgeSuperseded, TimeToLive
 from memlab.settings import FILE
-from memlab.upkeep.maintenance import Maintenance, maintain
+from memlab.upkeep.maintenance import Maintenance, Step, maintain
 from tests.support.invariants import rows_of
 from tests.support.shell import output_of
 from tests.support.stores import episodes, files_in, row, write_rows
@@ -26,8 +25,9 @@ RECENT = 'policy = { name = "recent", keep = 4 }\n'
 RETIRING = f"{RECENT}retire = true\n"
 
 
-def compacting(maintenance: Maintenance) -> tuple[str, str]:
-    return next((str(s.outcome), s.message) for s in maintenance.steps if s.name == "compact")
+def compact_step(maintenance: Maintenance) -> Step:
+    (step,) = [step for step in maintenance.steps if step.name == "compact"]
+    return step
 
 
 def test_deletion_of_no_prunable_memory_needs_no_confirmation(tmp_path: Path) -> None:
@@ -48,16 +48,23 @@ def test_removing_all_prunable_needs_confirmation(
         store = write_rows(Path(folder, "memory.db"), rows)
         before = files_in(Path(folder))
         plan = memlab.plan(store, OLD, retire=retire, now=NOW)
-        refused = pytest.raises(PlanError, match=message) if old and all(old) else nullcontext()
-        with refused:
+        removes_all = len(old) > 0 and all(old)
+        assert plan.removes_all_prunable == removes_all
+        if not removes_all:
             memlab.apply(plan, now=NOW)
-        assert memlab.load(store)["prunable"].any() == bool(old)
-        if plan.removes_all_prunable:
-            assert files_in(Path(folder)) == before
-            receipt = memlab.apply(plan, now=NOW, all_prunable=True)
-            assert receipt.deleted == (0 if retire else len(old))
-            assert receipt.retired == (len(old) if retire else 0)
-            assert memlab.restore(receipt, now=NOW).memories == len(old)
+            assert memlab.load(store)["prunable"].any() == (len(old) > 0)
+            return
+        with pytest.raises(PlanError, match=message):
+            memlab.apply(plan, now=NOW)
+        assert files_in(Path(folder)) == before
+        receipt = memlab.apply(plan, now=NOW, all_prunable=True)
+        if retire:
+            assert receipt.deleted == 0
+            assert receipt.retired == len(old)
+        else:
+            assert receipt.deleted == len(old)
+            assert receipt.retired == 0
+        assert memlab.restore(receipt, now=NOW).memories == len(old)
 
 
 @pytest.mark.parametrize("settings", [RECENT, RETIRING])
@@ -65,13 +72,13 @@ def test_maintenance_stops_above_max_per_run(store: Path, settings: str) -> None
     (store.parent / FILE).write_text(f"{settings}max_per_run = 5\n")
     before = rows_of(store)
     for maintenance in (maintain(store, now=NOW), maintain(store, apply=True, now=NOW)):
-        outcome, message = compacting(maintenance)
-        assert outcome == "FAILED"
-        assert "6 memories would go, more than max_per_run = 5, so none does" in message
-        assert f"memlab compact {store} shows them" in message
+        step = compact_step(maintenance)
+        assert step.outcome == "FAILED"
+        assert "6 memories would go, more than max_per_run = 5, so none does" in step.message
+        assert f"memlab compact {store} shows them" in step.message
     assert rows_of(store) == before
     (store.parent / FILE).write_text(f"{settings}max_per_run = 6\n")
-    assert compacting(maintain(store, apply=True, now=NOW))[0] == "done"
+    assert compact_step(maintain(store, apply=True, now=NOW)).outcome == "done"
 
 
 def test_deleted_retired_memories_count_towards_max_per_run(store: Path) -> None:
@@ -81,7 +88,8 @@ def test_deleted_retired_memories_count_towards_max_per_run(store: Path) -> None
     (store.parent / FILE).write_text(f'{RETIRING}delete_retired_after = "30d"\nmax_per_run = 8\n')
     before = rows_of(store)
     later = NOW + timedelta(days=40)
-    assert "9 memories would go" in compacting(maintain(store, apply=True, now=later))[1]
+    step = compact_step(maintain(store, apply=True, now=later))
+    assert "9 memories would go" in step.message
     assert rows_of(store) == before
     (store.parent / FILE).write_text(f'{RETIRING}delete_retired_after = "30d"\nmax_per_run = 9\n')
     assert maintain(store, apply=True, now=later).deleted == 6
@@ -90,8 +98,9 @@ def test_deleted_retired_memories_count_towards_max_per_run(store: Path) -> None
 def test_maintenance_names_the_command_for_all_prunable(store: Path) -> None:
     (store.parent / FILE).write_text(TTL)
     for maintenance in (maintain(store, now=NOW), maintain(store, apply=True, now=NOW)):
-        assert compacting(maintenance)[0] == "FAILED"
-        assert f"memlab maintain {store} --apply --all" in compacting(maintenance)[1]
+        step = compact_step(maintenance)
+        assert step.outcome == "FAILED"
+        assert f"memlab maintain {store} --apply --all" in step.message
     assert len(rows_of(store)) == 13
     assert maintain(store, apply=True, now=NOW, all_prunable=True).deleted == 10
     write_rows(store, episodes(3, start=20))
@@ -100,9 +109,8 @@ def test_maintenance_names_the_command_for_all_prunable(store: Path) -> None:
 
 
 def test_fleet_stops_only_the_store_that_would_lose_all(store: Path, tmp_path: Path) -> None:
-    other = write_rows(
-        tmp_path / "other.db", [*episodes(2), row("new", created_at=NOW.isoformat())]
-    )
+    new = row("new", created_at=NOW.isoformat())
+    other = write_rows(tmp_path / "other.db", [*episodes(2), new])
     stores = [str(store), str(other)]
     (tmp_path / FILE).write_text(TTL)
     new_plan = fleet.plan(stores, OLD, now=NOW)

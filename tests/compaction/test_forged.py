@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from tests.support.stores import row, run_sql, write_rows
 PURGE = PurgeSuperseded(timedelta())
 
 
-def refused(store: Path, plan: Plan, message: str) -> None:
+def assert_rejected(store: Path, plan: Plan, message: str) -> None:
     before = rows_of(store)
     with pytest.raises((PlanError, CompactionError), match=message):
         apply(Plan.from_json(plan.to_json()))
@@ -47,37 +48,50 @@ def with_matching_groups(plan: Plan) -> Plan:
     kinds = {memory.kind for memory in plan.memories}
     groups = [group for group in plan.groups if not group.deleted]
     for kind in sorted(kinds):
-        of = [memory for memory in plan.memories if memory.kind == kind]
-        tokens = sum(memory.tokens for memory in of)
-        groups.append(Group(True, "prunable", kind, of[0].reason, len(of), tokens))
+        memories = [memory for memory in plan.memories if memory.kind == kind]
+        group = Group(
+            deleted=True,
+            label="prunable",
+            kind=kind,
+            reason=memories[0].reason,
+            memories=len(memories),
+            tokens=sum(memory.tokens for memory in memories),
+        )
+        groups.append(group)
     return replace(plan, groups=tuple(groups))
 
 
 def decision(store: Path, planned: PlannedMemory) -> PlannedMemory:
     """Return a planned episode replaced by a decision that claims to be an episode."""
     (d1,) = plan_supersession(store, {"d1": "s1"}, now=NOON).supersedes
-    names = ("key", "position", "memory_id", "title", "fingerprint")
-    return planned._replace(**{name: getattr(d1, name) for name in names})
+    return planned._replace(
+        key=d1.key,
+        position=d1.position,
+        memory_id=d1.memory_id,
+        title=d1.title,
+        fingerprint=d1.fingerprint,
+    )
 
 
 def deleting(store: Path) -> list[tuple[str, Plan]]:
     """Return deleting plans with a false claim, each with the reason of its rejection."""
     plan = planned(store)
     first, *other_memories = plan.memories
-    first_kept, *more = plan.kept
-    (goes,) = (group for group in plan.groups if group.deleted)
-    stay = [group for group in plan.groups if not group.deleted]
+    first_kept, *other_kept = plan.kept
+    (deleted_group,) = [group for group in plan.groups if group.deleted]
+    kept_groups = [group for group in plan.groups if not group.deleted]
 
     def listing(*memories: PlannedMemory) -> Plan:
         return with_matching_groups(replace(plan, memories=memories))
 
     def counting(*groups: Group) -> Plan:
-        return replace(plan, groups=(*stay, *groups))
+        return replace(plan, groups=(*kept_groups, *groups))
 
     harmless = "gives 'e1' the title 'harmless', but its title is 'title of e1'"
     somebody = first_kept._replace(memory_id="somebody")
-    more_kept = Group(False, "prunable", "episodic", "kept", 3, 3)
-    groups = ((goes._replace(memories=1),), (goes._replace(tokens=1),), (), (goes, more_kept))
+    another_group = Group(
+        deleted=False, label="prunable", kind="episodic", reason="kept", memories=3, tokens=3
+    )
     return [
         ("'d1', which is load-bearing", listing(decision(store, first), *other_memories)),
         ("name of 'd1'", listing(first._replace(memory_id="d1"), *other_memories)),
@@ -89,9 +103,12 @@ def deleting(store: Path) -> list[tuple[str, Plan]]:
         ("position 7", listing(first._replace(position=7), *other_memories)),
         ("names a memory twice", listing(*plan.memories, first)),
         ("leave no prunable", replace(planned(store, 0), policy={"policies": [1]})),
-        ("by the name of 'somebody'", replace(plan, kept=(somebody, *more))),
-        ("do not add up", counting(goes._replace(label="load-bearing"))),
-        *(("do not add up", counting(*group)) for group in groups),
+        ("by the name of 'somebody'", replace(plan, kept=(somebody, *other_kept))),
+        ("do not add up", counting(deleted_group._replace(label="load-bearing"))),
+        ("do not add up", counting(deleted_group._replace(memories=1))),
+        ("do not add up", counting(deleted_group._replace(tokens=1))),
+        ("do not add up", counting()),
+        ("do not add up", counting(deleted_group, another_group)),
     ]
 
 
@@ -100,21 +117,22 @@ def superseding(store: Path) -> list[tuple[str, Plan]]:
     write_rows(store, [row("d2", "semantic")])
     run_sql(store, "UPDATE memory_items SET superseded_by = '' WHERE memory_id = 'e3'")
     new_plan = plan_supersession(store, {"d1": "d2", "s1": "d2"}, now=NOON)
-    away = next(m for m in plan(store, PURGE).memories if m.memory_id == "e3")
+    (superseded,) = [memory for memory in plan(store, PURGE).memories if memory.memory_id == "e3"]
     episode = planned(store).memories[0]
     d1, s1 = new_plan.supersedes
-    of_episode = {name: getattr(episode, name) for name in ("key", "memory_id", "fingerprint")}
+    of_episode = d1._replace(
+        key=episode.key, memory_id=episode.memory_id, fingerprint=episode.fingerprint
+    )
+    by_s1 = d1._replace(by_key=s1.key, by_memory_id="s1", by_fingerprint=s1.fingerprint)
+    by_superseded = d1._replace(
+        by_key=superseded.key, by_memory_id="e3", by_fingerprint=superseded.fingerprint
+    )
     forgeries: dict[str, list[PlannedLink]] = {
-        "which is not load-bearing": [d1._replace(**of_episode)],
-        "names a memory twice": [
-            d1._replace(by_key=s1.key, by_memory_id="s1", by_fingerprint=s1.fingerprint),
-            s1,
-        ],
+        "which is not load-bearing": [of_episode],
+        "names a memory twice": [by_s1, s1],
         "by the name of 'e3'": [d1._replace(by_memory_id="e3")],
         "gives 'd1' the title 'harmless'": [d1._replace(title="harmless"), s1],
-        "lets stand 'e3', which is not loaded": [
-            d1._replace(by_key=away.key, by_memory_id="e3", by_fingerprint=away.fingerprint)
-        ],
+        "lets stand 'e3', which is not loaded": [by_superseded],
     }
     return [
         (claim, replace(new_plan, supersedes=tuple(links))) for claim, links in forgeries.items()
@@ -143,7 +161,7 @@ def test_plan_with_false_claims_is_rejected(
     store: Path, make: Callable[[Path], list[tuple[str, Plan]]]
 ) -> None:
     for claim, forged in make(store):
-        refused(store, forged, claim)
+        assert_rejected(store, forged, claim)
 
 
 # Mutated plans and receipts
@@ -153,20 +171,26 @@ EXAMPLES = int(os.environ.get("MEMLAB_HOSTILE_FILES", "60"))
 
 def signed(content: dict[str, Any]) -> str:
     """Return the text of a plan with a valid digest of its content."""
-    named = {
+    hashed = {
         name: value for name, value in content.items() if name not in ("memlab_plan", "digest")
     }
-    return json.dumps(content | {"digest": hashlib.sha256(canonical(named).encode()).hexdigest()})
+    digest = hashlib.sha256(canonical(hashed).encode()).hexdigest()
+    return json.dumps({**content, "digest": digest})
 
 
-def forged_text(text: str, rng: random.Random) -> str:
+def forged_text(text: str, seed: int) -> str:
+    """Change a text at random: some values, its digest, or its nesting."""
+    rng = random.Random(seed)
     content = json.loads(text)
     for _ in range(rng.choice((1, 1, 2, 3))):
         content = mutated(content, rng)
     if isinstance(content, dict) and rng.random() < 0.9:
         return signed(content)
-    made = json.dumps(content)
-    return made if rng.random() < 0.5 else made.replace("1", "[" * rng.choice((2, 9000)), 1)
+    unsigned = json.dumps(content)
+    if rng.random() < 0.5:
+        return unsigned
+    depth = rng.choice((2, 9000))
+    return unsigned.replace("1", "[" * depth, 1)
 
 
 def test_mutated_plan_never_deletes_more_than_it_lists(store: Path, tmp_path: Path) -> None:
@@ -178,15 +202,17 @@ def test_mutated_plan_never_deletes_more_than_it_lists(store: Path, tmp_path: Pa
     before = rows_of(store)
     other = planned(store)
     for seed in range(EXAMPLES):
-        forged = result_of(lambda s=seed: Plan.from_json(forged_text(text, random.Random(s))))
+        forged = result_of(partial(Plan.from_json, forged_text(text, seed)))
         if forged is None:
             continue
         assert Plan.from_json(forged.to_json()) == forged
         assert Plan.from_json(forged.to_json(compact=True)) == forged
-        str(forged), forged._repr_html_(), str(difference_of(other, forged))
+        str(forged)
+        forged._repr_html_()
+        str(difference_of(other, forged))
         copy = tmp_path / f"{seed}.db"
         copy.write_bytes(original)
-        receipt = result_of(lambda forged=forged, copy=copy: apply(forged, store=copy))
+        receipt = result_of(partial(apply, forged, store=copy))
         after = rows_of(copy)
         assert_load_bearing_rows_stay(before, after)
         if receipt is None:
@@ -196,8 +222,9 @@ def test_mutated_plan_never_deletes_more_than_it_lists(store: Path, tmp_path: Pa
             assert before.keys() - after.keys() <= {memory.key for memory in forged.memories}
             assert receipt.store == str(copy)
             str(receipt)
-            read = Receipt.from_json(receipt.to_json())
-            assert not receipt.deleted or restore(read).memories == receipt.deleted
+            parsed_receipt = Receipt.from_json(receipt.to_json())
+            if receipt.deleted:
+                assert restore(parsed_receipt).memories == receipt.deleted
             assert rows_of(copy) == before
 
 
@@ -210,14 +237,17 @@ def test_mutated_receipt_restores_all_or_nothing(store: Path) -> None:
     for seed in range(EXAMPLES):
         store.write_bytes(after)
         archive_of(store).write_bytes(archive)
-        made = result_of(lambda s=seed: Receipt.from_json(forged_text(text, random.Random(s))))
-        if made is None:
+        forged = result_of(partial(Receipt.from_json, forged_text(text, seed)))
+        if forged is None:
             continue
-        str(made), made._repr_html_(), made.undo
-        back = result_of(lambda made=made: restore(made, store=store))
-        assert rows_of(store) == (
-            before if back is not None and back.memories else rows_after_deletion
-        )
+        str(forged)
+        forged._repr_html_()
+        assert isinstance(forged.undo, str)
+        restored = result_of(partial(restore, forged, store=store))
+        if restored is not None and restored.memories:
+            assert rows_of(store) == before
+        else:
+            assert rows_of(store) == rows_after_deletion
 
 
 # Stored plans that are small on disk and huge when unpacked
@@ -258,12 +288,14 @@ def bomb_of(kind: str, size: int, noise: bytes = b"") -> list[bytes]:
     head, piece, tail = BOMBS[kind]
     head = head.replace(b"2", b'2, "token_rule": "%s"' % noise, 1)
     block = piece * (2**20 // len(piece))
-    return [head, *[block] * (size // len(block)), tail]
+    blocks = [block] * (size // len(block))
+    return [head, *blocks, tail]
 
 
 def with_zlib(pieces: list[bytes]) -> bytes:
-    packing = zlib.compressobj(1)
-    return b"".join([*map(packing.compress, pieces), packing.flush()])
+    compressor = zlib.compressobj(1)
+    compressed = b"".join(compressor.compress(piece) for piece in pieces)
+    return compressed + compressor.flush()
 
 
 def with_zstd(pieces: list[bytes]) -> bytes:
@@ -281,8 +313,12 @@ def with_zstd(pieces: list[bytes]) -> bytes:
 def test_decompression_bomb_in_a_stored_plan_is_rejected(
     store: Path, keeper: str, kind: str
 ) -> None:
-    size = 2**29 if kind == "beyond" else (15 if keeper == "archive" else 60) * 2**20
-    text = bomb_of(*(("spaces", size) if kind == "beyond" else (kind, size, NOISE)))
+    if kind == "beyond":
+        text = bomb_of("spaces", 2**29)
+    elif keeper == "archive":
+        text = bomb_of(kind, 15 * 2**20, NOISE)
+    else:
+        text = bomb_of(kind, 60 * 2**20, NOISE)
     if keeper == "fleet":
         file = store.with_name("plan.zst")
         archive_folder = keeper
@@ -305,19 +341,19 @@ NO_MERGES = {
     "no JSON": "merged",
     "nested too deeply": "[" * 100_000,
     "no object": "[]",
-    "of another version": {"memlab_merge": 2, "from": "a", "relies_on": []},
-    "without the marker": {"from": "a", "relies_on": []},
-    "without its origin": {"memlab_merge": 1, "relies_on": []},
-    "without the memories that stand for others": {"memlab_merge": 1, "from": "a"},
-    "from a number": {"memlab_merge": 1, "from": 1, "relies_on": []},
-    "relying on a text": {"memlab_merge": 1, "from": "a", "relies_on": "b.md"},
+    "of another version": '{"memlab_merge": 2, "from": "a", "relies_on": []}',
+    "without the marker": '{"from": "a", "relies_on": []}',
+    "without its origin": '{"memlab_merge": 1, "relies_on": []}',
+    "without the memories that stand for others": '{"memlab_merge": 1, "from": "a"}',
+    "from a number": '{"memlab_merge": 1, "from": 1, "relies_on": []}',
+    "relying on a text": '{"memlab_merge": 1, "from": "a", "relies_on": "b.md"}',
 }
 """Texts in an archive that describe no merge, by what is wrong with them."""
 
 
 @pytest.mark.parametrize("text", NO_MERGES.values(), ids=NO_MERGES)
-def test_forged_text_is_not_a_merge(text: Any) -> None:
-    assert Merge.from_json(text if isinstance(text, str) else json.dumps(text)) is None
+def test_forged_text_is_not_a_merge(text: str) -> None:
+    assert Merge.from_json(text) is None
 
 
 def test_merge_is_read_as_it_was_written() -> None:

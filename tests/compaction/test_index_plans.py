@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -41,10 +42,10 @@ def _no_clock_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return neglected(tmp_path)
+    return neglected_folder(tmp_path)
 
 
-def neglected(home: Path) -> Path:
+def neglected_folder(home: Path) -> Path:
     """Make a folder whose index lacks two files and has one dead line."""
     folder = realistic_folder(project_folder(home))
     write_memory(folder, "new.md", memory("new"), at(50))
@@ -54,13 +55,21 @@ def neglected(home: Path) -> Path:
     return folder
 
 
-def state_of(folder: Path) -> dict[str, tuple[bytes, int, int]]:
-    """Return the bytes, permissions and time of each file."""
-    state = {}
+class FileState(NamedTuple):
+    """Bytes, permissions and time of a file."""
+
+    content: bytes
+    mode: int
+    modified: int
+
+
+def state_of(folder: Path) -> dict[str, FileState]:
+    """Return the state of each file."""
+    states = {}
     for path in folder.iterdir():
         status = path.stat()
-        state[path.name] = path.read_bytes(), status.st_mode, status.st_mtime_ns
-    return state
+        states[path.name] = FileState(path.read_bytes(), status.st_mode, status.st_mtime_ns)
+    return states
 
 
 def index_of(folder: Path) -> bytes:
@@ -73,9 +82,10 @@ def test_index_plan_is_undone_byte_for_byte(folder: Path) -> None:
     assert state_of(folder) == before
     receipt = memlab.apply(plan, now=NOW)
     after = state_of(folder)
-    assert after["MEMORY.md"][0].decode() == plan.text
-    assert after["MEMORY.md"][1] == before["MEMORY.md"][1]
-    assert {name for name in after if after[name] != before[name]} == {"MEMORY.md"}
+    assert after["MEMORY.md"].content.decode() == plan.text
+    assert after["MEMORY.md"].mode == before["MEMORY.md"].mode
+    changed = {name for name, file in after.items() if file != before[name]}
+    assert changed == {"MEMORY.md"}
     restored = memlab.restore(receipt)
     assert restored.index is not None
     assert restored.index.is_exact
@@ -188,11 +198,10 @@ def test_undo_keeps_an_edited_line(folder: Path) -> None:
     assert restored is not None
     assert not restored.is_exact
     lines = index_of(folder).decode().splitlines()
-    assert [line for line in lines if "by hand" in line] == [
-        "- [new](new.md) — about new, by hand",
-        "- added by hand",
-    ]
-    assert [line for line in lines if "by hand" not in line] == before.decode().splitlines()
+    handwritten = [line for line in lines if "by hand" in line]
+    other_lines = [line for line in lines if "by hand" not in line]
+    assert handwritten == ["- [new](new.md) — about new, by hand", "- added by hand"]
+    assert other_lines == before.decode().splitlines()
     assert restored.stays == ("- [new](new.md) — about new, by hand",)
 
 
@@ -201,7 +210,7 @@ def test_undo_restores_a_deleted_index(folder: Path) -> None:
     receipt = memlab.apply(memlab.plan_index(folder))
     (folder / "MEMORY.md").unlink()
     memlab.restore(receipt)
-    assert index_of(folder) == before["MEMORY.md"][0]
+    assert index_of(folder) == before["MEMORY.md"].content
 
 
 def test_undo_adds_no_second_line_for_a_file(folder: Path) -> None:
@@ -234,35 +243,40 @@ def test_undo_does_not_restore_a_line_removed_by_hand(tmp_path: Path) -> None:
 def test_undo_keeps_every_handwritten_line(
     tmp_path_factory: pytest.TempPathFactory, edits: list[tuple[str, int, int, str]]
 ) -> None:
-    folder = neglected(tmp_path_factory.mktemp("home"))
+    folder = neglected_folder(tmp_path_factory.mktemp("home"))
     before = state_of(folder)
     receipt = memlab.apply(memlab.plan_index(folder))
     index = index_of(folder)
-    hand = edited(index, edits)
-    if hand != index:
-        (folder / "MEMORY.md").write_bytes(hand)
+    edited_index = edited(index, edits)
+    if edited_index != index:
+        (folder / "MEMORY.md").write_bytes(edited_index)
     memlab.restore(receipt)
-    if hand == index:
+    if edited_index == index:
         assert state_of(folder) == before
     else:
-        assert set(by_hand(hand)) <= set(by_hand(index_of(folder)))
+        assert set(by_hand(edited_index)) <= set(by_hand(index_of(folder)))
 
 
 # Together with other plans
 
 
-def test_deletion_and_index_plan_are_undone_in_either_order(tmp_path: Path) -> None:
-    for first in (0, 1):
-        folder = neglected(tmp_path / str(first))
-        before = index_of(folder)
-        deletion = memlab.apply(memlab.plan(folder, memlab.KeepRecent(1)))
-        assert deletion.deleted > 0
-        mend = memlab.apply(memlab.plan_index(folder))
-        for receipt in (deletion, mend) if first == 0 else (mend, deletion):
-            memlab.restore(receipt)
-        names = {path.name for path in folder.iterdir()}
-        assert {"topic_0.md", "new.md", "MEMORY.md"} <= names
-        assert sorted(index_of(folder).splitlines()) == sorted(before.splitlines())
+@pytest.mark.parametrize("undone_first", ["deletion", "index plan"])
+def test_deletion_and_index_plan_are_undone_in_either_order(
+    folder: Path, undone_first: str
+) -> None:
+    before = index_of(folder)
+    deletion = memlab.apply(memlab.plan(folder, memlab.KeepRecent(1)))
+    assert deletion.deleted > 0
+    mend = memlab.apply(memlab.plan_index(folder))
+    if undone_first == "deletion":
+        memlab.restore(deletion)
+        memlab.restore(mend)
+    else:
+        memlab.restore(mend)
+        memlab.restore(deletion)
+    names = {path.name for path in folder.iterdir()}
+    assert {"topic_0.md", "new.md", "MEMORY.md"} <= names
+    assert sorted(index_of(folder).splitlines()) == sorted(before.splitlines())
 
 
 def test_retirement_after_an_index_plan_is_undone(folder: Path) -> None:
@@ -309,7 +323,11 @@ def test_undo_of_an_index_plan_rejects_ids_and_into(folder: Path, tmp_path: Path
 # Crashes
 
 
-def checked_copy(folder: Path, to: Path) -> Path:
+def ids(folder: Path) -> list[str]:
+    return list(memlab.load(folder)["memory_id"])
+
+
+def copy_of(folder: Path, to: Path) -> Path:
     """Copy a folder with its archive and its file times."""
     copy = to / folder.relative_to(folder.parents[3])
     shutil.copytree(folder.parents[2], copy.parents[2])
@@ -321,27 +339,23 @@ def test_crash_in_apply_leaves_the_old_or_the_new_index(folder: Path, tmp_path: 
     plan = memlab.plan_index(folder)
     number = 0
     copies = tmp_path / "copies"
-    original = checked_copy(folder, copies / "original")
-    crashed = [checked_copy(original, copies / "0")]
+    original = copy_of(folder, copies / "original")
+    crashed_folder = copy_of(original, copies / "0")
 
-    def do() -> None:
-        memlab.apply(replace_store(plan, crashed[0]), store=crashed[0])
+    def apply_to_copy() -> None:
+        memlab.apply(replace_store(plan, crashed_folder), store=crashed_folder)
 
-    for number in crash_everywhere(do, every=one_in(5)):
-        crashed_folder = crashed[0]
+    for number in crash_everywhere(apply_to_copy, every=one_in(5)):
         assert index_of(crashed_folder) in (before, plan.text.encode())
-        assert (
-            memlab.load(crashed_folder)["memory_id"].tolist()
-            == memlab.load(folder)["memory_id"].tolist()
-        )
-        finished = replace_store(plan, crashed_folder)
+        assert ids(crashed_folder) == ids(folder)
+        plan_of_copy = replace_store(plan, crashed_folder)
         with suppress(AlreadyAppliedError):
-            memlab.apply(finished, store=crashed_folder)
+            memlab.apply(plan_of_copy, store=crashed_folder)
         assert index_of(crashed_folder).decode() == plan.text
-        memlab.restore(finished.digest, store=crashed_folder)
+        memlab.restore(plan_of_copy.digest, store=crashed_folder)
         assert state_of(crashed_folder)["MEMORY.md"] == state_of(folder)["MEMORY.md"]
         assert memlab.doctor(crashed_folder).checks[-1].status == "OK"
-        crashed[0] = checked_copy(original, copies / str(number))
+        crashed_folder = copy_of(original, copies / str(number))
     assert number > 10
 
 
@@ -356,28 +370,24 @@ def test_crash_in_undo_leaves_the_new_or_the_old_index(
     if not had_index:
         (folder / "MEMORY.md").unlink()
     before = state_of(folder)
-    old = index_of(folder) if had_index else None
+    old_index = index_of(folder) if had_index else None
     plan = memlab.plan_index(folder)
     receipt = memlab.apply(plan)
     copies = tmp_path / "copies"
-    crashed = [checked_copy(folder, copies / "0")]
+    crashed_folder = copy_of(folder, copies / "0")
     number = 0
 
-    def do() -> None:
-        memlab.restore(receipt.digest, store=crashed[0])
+    def restore_copy() -> None:
+        memlab.restore(receipt.digest, store=crashed_folder)
 
-    for number in crash_everywhere(do, every=one_in(5)):
-        crashed_folder = crashed[0]
+    for number in crash_everywhere(restore_copy, every=one_in(5)):
         index = crashed_folder / "MEMORY.md"
         content = index.read_bytes() if index.exists() else None
-        assert content in (old, plan.text.encode())
-        assert (
-            memlab.load(crashed_folder)["memory_id"].tolist()
-            == memlab.load(folder)["memory_id"].tolist()
-        )
+        assert content in (old_index, plan.text.encode())
+        assert ids(crashed_folder) == ids(folder)
         memlab.restore(receipt.digest, store=crashed_folder)
         assert state_of(crashed_folder) == before
-        crashed[0] = checked_copy(folder, copies / str(number))
+        crashed_folder = copy_of(folder, copies / str(number))
     assert number > 5
 
 
@@ -409,8 +419,8 @@ def test_index_command_shows_applies_and_undoes(folder: Path) -> None:
     applied = output_of("index", folder, "--apply")
     (undo,) = [line for line in applied.splitlines() if line.strip().startswith("undo ")]
     assert "needs no change" in output_of("index", folder)
-    arguments = undo.split()
-    assert "is again as it was" in output_of(*arguments[2:])
+    _, _, *arguments = undo.split()  # after "undo" and "memlab"
+    assert "is again as it was" in output_of(*arguments)
     assert state_of(folder) == before
     assert "no plan is left to undo" in run("restore", folder, "latest").output
 
@@ -431,8 +441,8 @@ def test_plan_without_a_log_explains_the_unchanged_order(long_folder: Path) -> N
     assert "a start does not load the lines of 10 memories" in printed
     assert f"memlab harvest {long_folder} -o LOG" in printed
     assert f"memlab index {long_folder} --log LOG puts first what is read most" in printed
-    asked = " ".join(output_of("index", long_folder, "--keep-order").split())
-    assert "order left alone, as asked" in asked
+    printed = " ".join(output_of("index", long_folder, "--keep-order").split())
+    assert "order left alone, as asked" in printed
 
 
 def test_order_note_is_absent_with_reads_or_uncut_index(
@@ -444,33 +454,45 @@ def test_order_note_is_absent_with_reads_or_uncut_index(
     assert plan.order_note == ""
     assert plan.counts["moves"] == 2
     assert memlab.plan_index(folder).order_note == ""
-    noted = memlab.plan_index(long_folder)
-    assert noted.order_note
-    read = memlab.IndexPlan.from_json(noted.to_json())
-    assert read == noted
-    assert read.order_note == ""
+    plan = memlab.plan_index(long_folder)
+    assert plan.order_note
+    parsed = memlab.IndexPlan.from_json(plan.to_json())
+    assert parsed == plan
+    assert parsed.order_note == ""
 
 
-@pytest.mark.parametrize(
-    ("lines", "line"),
-    [
-        (["# Index", "<!-- for people", "- [M 0](m0.md)"], 2),
-        (["<!-- a --> <!-- b", "- [M 0](m0.md)"], 1),
-        (["<!-- a -->", "- [M 0](m0.md)"], 0),
-        (["```", "<!-- code", "```", "- [M 0](m0.md)"], 0),
-    ],
-)
-def test_unclosed_comment_is_named(tmp_path: Path, lines: list[str], line: int) -> None:
+def plan_for_index(tmp_path: Path, lines: list[str]) -> memlab.IndexPlan:
+    """Plan for a folder of one memory with an index of these lines."""
     folder = project_folder(tmp_path)
     write_memory(folder, "m0.md", memory("m 0"), at(0))
     write_index(folder, lines)
-    plan = memlab.plan_index(folder)
-    stays = plan.with_action("stays")
-    after = plan.text.splitlines()
-    assert [after[kept_line.number - 1] for kept_line in stays] == (
-        [lines[line - 1]] if line else []
-    )
-    assert all("never ends: add -->" in kept_line.reason for kept_line in stays)
+    return memlab.plan_index(folder)
+
+
+@pytest.mark.parametrize(
+    ("lines", "unclosed"),
+    [
+        (["# Index", "<!-- for people", "- [M 0](m0.md)"], "<!-- for people"),
+        (["<!-- a --> <!-- b", "- [M 0](m0.md)"], "<!-- a --> <!-- b"),
+    ],
+)
+def test_unclosed_comment_is_named(tmp_path: Path, lines: list[str], unclosed: str) -> None:
+    plan = plan_for_index(tmp_path, lines)
+    (line,) = plan.with_action("stays")
+    assert plan.text.splitlines()[line.number - 1] == unclosed
+    assert "never ends: add -->" in line.reason
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["<!-- a -->", "- [M 0](m0.md)"],
+        ["```", "<!-- code", "```", "- [M 0](m0.md)"],
+    ],
+    ids=["closed", "in code"],
+)
+def test_closed_comment_is_not_named(tmp_path: Path, lines: list[str]) -> None:
+    assert plan_for_index(tmp_path, lines).with_action("stays") == []
 
 
 def test_saved_index_plan_is_applied_by_command(folder: Path, tmp_path: Path) -> None:
@@ -537,10 +559,8 @@ def test_index_plan_and_receipt_of_earlier_version_are_read() -> None:
 def test_index_plan_of_earlier_version_is_undone(tmp_path: Path) -> None:
     shutil.copytree(GOLDEN / ".claude", tmp_path / ".claude")
     folder = project_folder(tmp_path)
+    plan = memlab.IndexPlan.from_json((GOLDEN / "plan.json").read_text())
     receipt = memlab.IndexReceipt.from_json((GOLDEN / "receipt.json").read_text())
-    assert (
-        index_of(folder).decode()
-        == memlab.IndexPlan.from_json((GOLDEN / "plan.json").read_text()).text
-    )
+    assert index_of(folder).decode() == plan.text
     memlab.restore(receipt, store=folder)
     assert index_of(folder) == (GOLDEN / "before.md").read_bytes()

@@ -29,33 +29,45 @@ WRITTEN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NOW = WRITTEN + timedelta(days=100)
 
 
-def read(*reads: tuple[str, float]) -> pd.DataFrame:
+def log_of(*reads: tuple[str, float]) -> pd.DataFrame:
     """Return a log of reads, each with its days after the memories were written."""
-    hours = (pd.Timestamp(WRITTEN) - START) / pd.Timedelta(hours=1)
-    return make_log(*((memory_id, hours + 24 * day) for memory_id, day in reads))
+    hours_before = (pd.Timestamp(WRITTEN) - START) / pd.Timedelta(hours=1)
+    reads_in_hours = [(memory_id, hours_before + 24 * day) for memory_id, day in reads]
+    return make_log(*reads_in_hours)
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     """Make a store: a decision, a superseded episode, ten episodes (two deleted), one reference."""
     rows = [row("d", "semantic"), row("old", superseded_by="e1"), *episodes(10)]
-    rows[-1] |= {"evidence_refs_json": '["e9"]', "body": "long " * 100}
+    rows[-1]["evidence_refs_json"] = '["e9"]'
+    rows[-1]["body"] = "long " * 100
     path = write_rows(tmp_path / "memory.db", rows)
     memlab.apply(memlab.plan(path, memlab.KeepRecent(8)))
     return path
 
 
 def test_rows_have_label_cost_reads_and_references(store: Path) -> None:
-    log = read(("e9", 1), ("e9", 20), ("e5", 6), ("gone", 7), ("d", 101))
+    log = log_of(("e9", 1), ("e9", 20), ("e5", 6), ("gone", 7), ("d", 101))
     listed = memlab.rows(store, memlab.KeepRecent(2), log=log, now=NOW).set_index("memory_id")
-    labels = {"prunable": 8, "load-bearing": 1, "superseded": 1}
-    labels |= dict.fromkeys(("retired", "reached", "unlisted", "deleted"), 0)
-    assert dict(listed["label"].value_counts()) == labels
+    assert dict(listed["label"].value_counts()) == {
+        "prunable": 8,
+        "load-bearing": 1,
+        "superseded": 1,
+        "retired": 0,
+        "reached": 0,
+        "unlisted": 0,
+        "deleted": 0,
+    }
     assert listed.index[0] == "e10", "by tokens"
-    facts = ["label", "age_days", "reads", "references", "keep"]
-    assert listed.loc["e9", facts].tolist() == ["prunable", 100, 2, 1, True]
+    e9 = listed.loc["e9"]
+    assert e9["label"] == "prunable"
+    assert e9["age_days"] == 100
+    assert e9["reads"] == 2
+    assert e9["references"] == 1
     assert set(listed.index[listed["keep"]]) == {"d", "old", "e9", "e10"}
-    assert listed.loc["e8", ["chance", "reason"]].tolist() == ["unread", "beyond-newest"]
+    assert listed.loc["e8", "chance"] == "unread"
+    assert listed.loc["e8", "reason"] == "beyond-newest"
     assert listed.loc["d", "reads"] == 0, "read after now"
     deleted = memlab.rows(store, memlab.KeepRecent(2), where="deleted", now=NOW)
     assert table_of(deleted, most=9, width=80).heading == "all deleted"
@@ -64,13 +76,14 @@ def test_rows_have_label_cost_reads_and_references(store: Path) -> None:
 
 
 def test_need_is_activation_per_length(store: Path) -> None:
-    listed = memlab.rows(store, log=read(("e9", 1), ("e9", 15), ("e5", 29)), by="need", now=NOW)
-    tokens = dict(zip(listed["memory_id"], listed["tokens"], strict=True))
-    needed = dict(zip(listed["memory_id"], listed["need"], strict=True))
-    of_e5 = per_length(base_level_of_days(100, [71]), tokens["e5"])
-    of_e9 = per_length(base_level_of_days(100, [99, 85, 100]), tokens["e9"])  # with one reference
-    assert needed["e5"] == pytest.approx(of_e5)
-    assert needed["e9"] == pytest.approx(of_e9)
+    log = log_of(("e9", 1), ("e9", 15), ("e5", 29))
+    listed = memlab.rows(store, log=log, by="need", now=NOW)
+    by_id = listed.set_index("memory_id")
+    need_of_e5 = per_length(base_level_of_days(100, [71]), by_id.loc["e5", "tokens"])
+    days_of_e9 = [99, 85, 100]  # two reads and a reference
+    need_of_e9 = per_length(base_level_of_days(100, days_of_e9), by_id.loc["e9", "tokens"])
+    assert by_id.loc["e5", "need"] == pytest.approx(need_of_e5)
+    assert by_id.loc["e9", "need"] == pytest.approx(need_of_e9)
     assert dict(listed.attrs[FACTS])["need"].startswith("activation by reads and references")
     without = memlab.rows(store, by="need", now=NOW)
     assert without["reads"].isna().all()
@@ -90,16 +103,17 @@ def test_rows_lists_every_memory_once_with_its_decision(
 ) -> None:
     frame = frame_of(drawn)
     policy = memlab.KeepRecent(cap)
-    log = make_log(*((f"m{number}", hours) for number, hours in reads))
-    every = memlab.rows(frame, policy, by=by, log=log, now=NOW)
-    assert sorted(every["memory_id"]) == sorted(frame["memory_id"])
-    assert every[BY[by]].is_monotonic_decreasing
+    named_reads = [(f"m{number}", hours) for number, hours in reads]
+    log = make_log(*named_reads)
+    listed = memlab.rows(frame, policy, by=by, log=log, now=NOW)
+    assert sorted(listed["memory_id"]) == sorted(frame["memory_id"])
+    assert listed[BY[by]].is_monotonic_decreasing
     parts = {state: memlab.rows(frame, policy, where=state, log=log, now=NOW) for state in WHERE}
     assert sum(len(parts[label]) for label in LABELS) == len(frame)
-    decided = memlab.decide(frame, policy, now=NOW)["keep"]
-    assert set(parts["not-kept"]["memory_id"]) == set(frame["memory_id"][~decided])
+    is_kept = memlab.decide(frame, policy, now=NOW)["keep"]
+    assert set(parts["not-kept"]["memory_id"]) == set(frame["memory_id"][~is_kept])
     references = memlab.find_references(frame, log, now=NOW)
-    assert every["reads"].sum() + every["references"].sum() == len(references)
+    assert listed["reads"].sum() + listed["references"].sum() == len(references)
 
 
 def test_rows_uses_the_policy_and_log_of_the_settings(store: Path) -> None:
@@ -112,16 +126,17 @@ def test_rows_uses_the_policy_and_log_of_the_settings(store: Path) -> None:
     assert set(listed["memory_id"]) == {memory.memory_id for memory in planned}
     assert listed["reads"].sum() == 0
     unread = memlab.rows(store, where="unread", now=NOW)["memory_id"]
-    assert set(unread) == {"d", "old", "e10", *(f"e{n}" for n in range(3, 9))}, "all but e9"
+    all_but_e9 = {"d", "old", "e3", "e4", "e5", "e6", "e7", "e8", "e10"}
+    assert set(unread) == all_but_e9
     sized = "sized = { memories = 1, until = 2, at = 2026-01-01T00:00:00Z }"
     store.with_name(FILE).write_text(policy.replace("3 }", f"3, {sized} }}"))
-    looked = memlab.rows(store, now=NOW)
-    assert "keep" not in looked
-    assert "sizes it again" in dict(looked.attrs[FACTS])["memlab.toml"]
+    listed = memlab.rows(store, now=NOW)
+    assert "keep" not in listed
+    assert "sizes it again" in dict(listed.attrs[FACTS])["memlab.toml"]
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("arguments", "message"),
     [
         ({"where": "not-kept"}, "only a policy can tell"),
         ({"where": "unread"}, "only an access log can tell"),
@@ -130,18 +145,19 @@ def test_rows_uses_the_policy_and_log_of_the_settings(store: Path) -> None:
     ],
 )
 def test_rows_rejects_unanswerable_arguments(
-    store: Path, asked: dict[str, Any], message: str
+    store: Path, arguments: dict[str, Any], message: str
 ) -> None:
     with pytest.raises((MemlabError, ValueError), match=message):
-        memlab.rows(store, **asked)
+        memlab.rows(store, **arguments)
 
 
 def test_need_in_a_searched_store_suggests_what_to_load() -> None:
     odek = Path(memlab.store_path("two_years")).with_name("odek")
     log = memlab.read_access_log(odek.with_name("odek.reads.jsonl"))
-    for known, says in ((log, True), (None, False)):
-        listed = memlab.rows(odek, by="need", log=known)
-        assert says == dict(listed.attrs[FACTS])["need"].endswith("worth loading at start")
+    with_log = memlab.rows(odek, by="need", log=log)
+    assert dict(with_log.attrs[FACTS])["need"].endswith("worth loading at start")
+    without_log = memlab.rows(odek, by="need")
+    assert not dict(without_log.attrs[FACTS])["need"].endswith("worth loading at start")
 
 
 def test_table_fits_its_width_and_omits_shared_columns(store: Path) -> None:
@@ -177,13 +193,17 @@ def test_cap_effect_deletes_the_oldest_and_dates_the_cut() -> None:
     assert effect.newest_deleted == created[2]
     assert effect.oldest_kept == created[3]
     assert effect.newest_kept == created[4]
-    none = cap_effect(frame, 0)
-    every = cap_effect(frame, 10)
-    assert none.after.prunable_by_memories == 0
-    assert none.oldest_kept is None
-    assert none.newest_kept is None
-    assert every.deleted == Size(0, 0)
-    assert every.newest_deleted is None
+
+
+def test_cap_effect_of_zero_and_of_a_cap_without_effect() -> None:
+    frame = make_frame("a", {c.MEMORY_ID: "d", c.KIND: "semantic"}, "b", "c", "e")
+    keeping_none = cap_effect(frame, 0)
+    assert keeping_none.after.prunable_by_memories == 0
+    assert keeping_none.oldest_kept is None
+    assert keeping_none.newest_kept is None
+    keeping_all = cap_effect(frame, 10)
+    assert keeping_all.deleted == Size(0, 0)
+    assert keeping_all.newest_deleted is None
 
 
 @given(rows=ROWS_OF_ANY_KIND, keep_recent=st.integers(0, 12))
@@ -195,9 +215,10 @@ def test_cap_effect_equals_compact_episodic(rows: list[dict[str, Any]], keep_rec
         removed = store.compact_episodic(keep_recent)
         remaining_ids = {item.memory_id for item in store.list_active()}
     frame = frame_of(rows)
-    kept_ids = survivors(frame, keep_recent)
-    assert set(kept_ids.loc[kept_ids[c.ACTIVE], c.MEMORY_ID]) == remaining_ids
-    assert cap_effect(frame, keep_recent).deleted.memories == removed == len(frame) - len(kept_ids)
+    kept = survivors(frame, keep_recent)
+    assert set(kept.loc[kept[c.ACTIVE], c.MEMORY_ID]) == remaining_ids
+    assert len(frame) - len(kept) == removed
+    assert cap_effect(frame, keep_recent).deleted.memories == removed
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +237,11 @@ def test_cost_of_a_cap_agrees_with_sizing(issues: Path) -> None:
     assert cost.likely == advice.likely
     assert cost.references == advice.references
     at_safe = cost_of(memlab.plan(issues, memlab.KeepRecent(advice.keep_recent), now=NOW))
-    assert at_safe.lost < 0.1 < cost.lost
+    assert at_safe.lost < 0.1
+    assert cost.lost > 0.1
+
+
+def test_cost_of_a_token_budget_agrees_with_sizing(issues: Path) -> None:
     sized = memlab.size(issues, unit="tokens")
     advice = sized.advice
     served = sized.sizing.at([3_000]).loc[3_000]
@@ -231,20 +256,25 @@ def test_cost_of_a_cap_agrees_with_sizing(issues: Path) -> None:
 )
 def test_cost_counts_references_to_deleted_memories(issues: Path, policy: memlab.Policy) -> None:
     targets = memlab.find_references(issues)["target_id"].tolist()
-    options: Any = {"log": read(*((target, 1) for target in targets[:30])), "now": NOW}
-    listed = memlab.rows(issues, policy, where="not-kept", **options)["memory_id"]
-    assert {memory.memory_id for memory in memlab.plan(issues, policy, **options).memories} == {
-        *listed
-    }
+    reads = [(target, 1) for target in targets[:30]]
+    log = log_of(*reads)
+    listed = memlab.rows(issues, policy, where="not-kept", log=log, now=NOW)["memory_id"]
+    plan_with_log = memlab.plan(issues, policy, log=log, now=NOW)
+    assert {memory.memory_id for memory in plan_with_log.memories} == set(listed)
     plan = memlab.plan(issues, policy, now=NOW)
     deleted = {memory.memory_id for memory in plan.memories}
+    references_to_deleted = [target for target in targets if target in deleted]
     cost = cost_of(plan)
-    assert cost.to_deleted == sum(target in deleted for target in targets) > 0
-    in_words = f"{cost.to_deleted} of {len(targets)} later needs were of a memory that it"
+    assert cost.to_deleted > 0
+    assert cost.to_deleted == len(references_to_deleted)
+    in_words = f"{cost.to_deleted} of {len(targets)} references named a memory that it"
     if cost.missed is not None:
         in_words = f"{cost.missed} of {len(targets)} later needs ("
     assert in_words in str(cost)
-    assert (cost.lost is None) == (not isinstance(policy, memlab.KeepRecent))
+    if isinstance(policy, memlab.KeepRecent):
+        assert cost.lost is not None
+    else:
+        assert cost.lost is None
 
 
 def test_past_outside_the_limits_is_explained() -> None:
@@ -259,7 +289,8 @@ def test_past_outside_the_limits_is_explained() -> None:
 
 def test_dry_run_prints_cost_as_text_and_json(issues: Path) -> None:
     cost = cost_of(memlab.plan(issues, memlab.KeepRecent(50), now=NOW))
-    low, high = cost.lost_limits or (0, 0)
+    assert cost.lost_limits is not None
+    low, high = cost.lost_limits
     output = output_of("compact", issues, "--keep-recent", 50)
     assert f"about {cost.lost:.1%} would not find their memory" in output
     assert f"limits {low:.1%} to {high:.1%}" in output
