@@ -267,7 +267,7 @@ def test_cost_counts_references_to_deleted_memories(issues: Path, policy: memlab
     cost = cost_of(plan)
     assert cost.to_deleted > 0
     assert cost.to_deleted == len(references_to_deleted)
-    in_words = f"{cost.to_deleted} of {len(targets)} references named a memory that it"
+    in_words = f"{cost.to_deleted} of {len(targets)} later needs were of a memory that it"
     if cost.missed is not None:
         in_words = f"{cost.missed} of {len(targets)} later needs ("
     assert in_words in str(cost)
