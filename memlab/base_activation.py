@@ -77,7 +77,7 @@ def base_level_of_days(age: float, idles: Iterable[float]) -> float:
     age : float
         Days since it was written.
     idles : iterable of float
-        For each day with a read, the days since its last read.
+        For each day on which the memory was read, the number of days since then.
 
     Returns
     -------

@@ -96,8 +96,8 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         "Up and to the left is better; one mark a setting. Grey: out of reach at that size",
         "Hollow: retired, not deleted" if table["retire"].any() else "",
         key=[
-            Line2D([], [], color=colour, label=f"goes by {goes_by_word or 'neither'}")
-            for goes_by_word, colour in sorted(
+            Line2D([], [], color=colour, label=f"goes by {ranks_by or 'neither'}")
+            for ranks_by, colour in sorted(
                 {(style.ranks_by, style.of(palette)) for *_, style in drawn}
             )
         ],
@@ -261,7 +261,8 @@ def plot_regret(regrets: Mapping[str, pd.DataFrame], *, ax: Axes | None = None) 
     'references lost so far'
     """
     with_references = {label: regret for label, regret in regrets.items() if len(regret)}
-    plot = parts.Plot(ax, *(with_references or regrets).values(), height=4.2)
+    drawn_regrets = with_references or regrets
+    plot = parts.Plot(ax, *drawn_regrets.values(), height=4.2)
     if not with_references:
         return plot.empty("References whose memory was gone", parts.NO_REFERENCES)
     ax = plot.ax

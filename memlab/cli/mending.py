@@ -31,11 +31,11 @@ def index(
     """Show how the index of STORE would be mended; with --apply, do it.
 
     The index is the file that a start loads, such as MEMORY.md of Claude Code. Each memory that
-    nothing names gets a line, in the style of the index. Entries whose file is gone go. If the
-    index was lost or overwritten, its lines come back from git or from copies. If a start does not
-    load all of it, the entries that are read most move up, within their section.
+    nothing names gets a line, in the style of the index. Entries whose file was deleted are
+    removed. If the index was lost or overwritten, its lines come back from git or from copies. If a
+    start does not load all of it, the entries that are read most move up, within their section.
 
-    Sentences, comments, hubs, and lines of which it is not certain that their file is gone, stay.
+    Sentences, comments and hubs stay. A line also stays if its file may still exist.
     The index as it was goes to the archive first, and memlab restore puts it back byte for byte.
 
     \b

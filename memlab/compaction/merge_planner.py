@@ -17,7 +17,7 @@ from memlab.sources.opening import SourceLike, open_source
 from memlab.sources.readers import Key, Reader, StepCallback, keys_in
 
 EQUAL: Final = "equal there"
-"""Reason of a memory of which the other folder has the same bytes, under any name."""
+"""Reason of a memory whose content is in the other folder already, under any name."""
 NAME_IN_USE: Final = "stays: its name has another content there"
 """Reason of a memory that stays, because it would overwrite another file."""
 

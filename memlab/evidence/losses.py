@@ -99,7 +99,7 @@ def searches_for_lost(
 
     @cache
     def matches_of(query: str) -> set[int]:
-        """Return the numbers of the lost memories that a search with these words is for."""
+        """Return the indices of the lost memories that a search query asks for."""
         folded = query.casefold()
         matches = set(matcher.better_than_the_rest(query, len(names)))
         for number, stem in enumerate(stems):
@@ -133,11 +133,10 @@ class _Matcher:
             lengths[number] = word_counts.total()
             for word in query_words & word_counts.keys():
                 self._postings[word][number] = word_counts[word]
-        self._damping = lengths
+        mean_length = lengths.mean() if texts else 1.0
+        relative_lengths = lengths / max(mean_length, 1)
+        self._damping = _SATURATION * (1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * relative_lengths)
         """The term that BM25 adds to the frequency of a word in each text, shape (texts,)."""
-        if texts:
-            relative_lengths = lengths / max(lengths.mean(), 1)
-            self._damping = _SATURATION * (1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * relative_lengths)
 
     def better_than_the_rest(self, query: str, count: int) -> list[int]:
         """Return the texts among the first `count` that match a search better than all others.
@@ -411,8 +410,8 @@ def losses_of(
         deletions = [*deletions, DeletedMemories(missing[c.DELETED_AT], missing, BY_OTHERS)]
     past = past_of(present, deletions)
     in_store = past[past[c.DELETED_AT].isna()]
-    names_elsewhere = {*in_store[c.MEMORY_ID], *frame[c.MEMORY_ID], *moved}
-    deleted = past[~past[c.MEMORY_ID].isin(names_elsewhere)]
+    present_lost_or_moved = {*in_store[c.MEMORY_ID], *frame[c.MEMORY_ID], *moved}
+    deleted = past[~past[c.MEMORY_ID].isin(present_lost_or_moved)]
     by_memlab = pd.concat([deleted, in_store[retired_rows(in_store)]])
     lost_at = _times_of_loss(frame, by_memlab)
 
@@ -546,8 +545,8 @@ def _recorded_losses(source: Source, now: datetime) -> _RecordedLosses:
             if loss.moved_to:
                 moved[name] = loss
                 continue
-            # The loss in git replaces one from copies, which has `seen_at`, because git knows the
-            # exact time. If git has several losses of a name, the latest counts.
+            # If git has several losses of a name, the latest counts. Git knows the exact time, so
+            # that its loss replaces one that was recorded by copies.
             recorded = losses.get(name)
             if recorded is not None and recorded.seen_at is None:
                 is_later = (recorded.lost_at or now) < (loss.lost_at or now)

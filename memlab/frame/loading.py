@@ -88,7 +88,7 @@ def load(
     options = LoadOptions(with_body=with_body, on_bad_row=on_bad_row, count_tokens=count_tokens)
     frame = frame_from(read_memories(opened, columns=columns, **options))
     frame[c.LABEL] = labels_of(frame)
-    frame.attrs[c.REVISED] = sorted(opened.revised)
+    frame.attrs[c.REVISED] = sorted(opened.overwritten_signals)
     if opened.index is not None:
         with suppress(MemlabError):  # a folder that is gone can be loaded without its index
             frame.attrs[c.INDEX_TOKENS] = opened.index.overhead_tokens()

@@ -102,7 +102,7 @@ class KeepAll(base.DatedPolicy):
     """
 
     name: ClassVar[str] = "all"
-    origin: ClassVar[str] = "bound: nothing goes"
+    origin: ClassVar[str] = "upper bound: nothing is deleted"
     runner: ClassVar[base.RunnerName] = "dated"
 
     def deadlines(self, rows: pd.DataFrame) -> Times:
@@ -114,7 +114,8 @@ class KeepAll(base.DatedPolicy):
 class KeepRecent(base.CappedPolicy):
     """Keep the newest prunable rows, as ``SqliteMemoryStore.compact_episodic`` does.
 
-    All load-bearing rows stay besides: of D load-bearing and M prunable rows, D + min(M, `keep`).
+    All load-bearing rows are kept, too. Of D load-bearing and M prunable rows, D + min(M, `keep`)
+    are kept.
 
     Examples
     --------
@@ -135,7 +136,7 @@ class KeepRecent(base.CappedPolicy):
     by: Literal["position", "created_at"] = field(
         default="position",
         metadata={
-            "help": "order of the newest: by insertion, or by the time that a memory says",
+            "help": "which are the newest: by order of insertion, or by the memory's own date",
             "option": "--newest-by",
         },
     )
@@ -521,14 +522,14 @@ def overlapping_scopes(rows: pd.DataFrame, fields: Sequence[str]) -> list[base.S
         return base.one_scope(rows)
     with_tags = col.TAGS in fields
     rows_with: dict[tuple[str, str], set[int]] = {}
-    owners: dict[frozenset[tuple[str, str]], list[int]] = {}
+    rows_of_labels: dict[frozenset[tuple[str, str]], list[int]] = {}
     for row, labels in enumerate(_labels_of(rows, known_fields, with_tags=with_tags)):
         for label in labels:
             rows_with.setdefault(label, set()).add(row)
         if labels:
-            owners.setdefault(frozenset(labels), []).append(row)
+            rows_of_labels.setdefault(frozenset(labels), []).append(row)
     scopes = []
-    for scope_labels, rows_of_scope in owners.items():
+    for scope_labels, rows_of_scope in rows_of_labels.items():
         fewest_first = sorted((rows_with[label] for label in scope_labels), key=len)
         members = np.array(sorted(set.intersection(*fewest_first)))
         scopes.append(base.Scope(members=members, owners=np.array(rows_of_scope)))

@@ -20,7 +20,7 @@ PASSED_ON: Final = "passed on"
 OVERTAKEN: Final = "overtaken"
 REASONS: Final = {
     REPEATED: "a newer one of its kind says nearly the same",
-    REPLACED: "a newer one says that it supersedes it, and it is loaded all the same",
+    REPLACED: "a newer one says that it replaces this one, which is still loaded",
     PASSED_ON: "all that it refers to is newer than itself",
     OVERTAKEN: "a newer one of its kind refers to it, and every reference since is to that one",
 }
@@ -103,7 +103,9 @@ def _repeated(load_bearing: pd.DataFrame, policy: NearDuplicate) -> Iterator[Suc
     """Yield the memories that a newer near-duplicate of the same kind repeats."""
     row_of = dict(zip(load_bearing[col.MEMORY_ID], load_bearing.index, strict=True))
     for _, rows_of_kind in load_bearing.groupby(load_bearing[col.KIND].astype("str")):
-        pairs = near_duplicates(rows_of_kind.assign(**{col.LOAD_BEARING: False}), policy)
+        # `near_duplicates` compares prunable memories only.
+        as_prunable = rows_of_kind.assign(**{col.LOAD_BEARING: False})
+        pairs = near_duplicates(as_prunable, policy)
         for older, newer, similarity in zip(
             pairs.index, pairs["replaced_by"], pairs["similarity"], strict=True
         ):
@@ -149,8 +151,9 @@ def _passed_on(rows: pd.DataFrame, refers_to: dict[int, list[int]]) -> Iterator[
     named_ids: list[tuple[str, ...]] = rows[col.EVIDENCE_REFS].tolist()
     row_of_id = {memory_id: row for row, memory_id in enumerate(rows[col.MEMORY_ID])}
     for row, load_bearing_targets in refers_to.items():
-        targets = [row_of_id.get(memory_id, -1) for memory_id in named_ids[row]]
-        if load_bearing_targets and min(targets) > row:
+        targets = [row_of_id.get(memory_id) for memory_id in named_ids[row]]
+        are_all_newer = all(target is not None and target > row for target in targets)
+        if load_bearing_targets and are_all_newer:
             evidence = f"{counted(len(targets), 'references')}, each to a newer one"
             yield Successor(row, max(load_bearing_targets), PASSED_ON, evidence)
 

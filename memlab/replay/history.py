@@ -101,9 +101,9 @@ class ReplayHistory:
     def importance(self) -> Floats:
         """Importance of each row: NaN if missing, -inf if the row was evicted by its system.
 
-        Policies rank a missing importance highest. If every present memory has an importance and a
-        deleted one has none, its system evicted it and did not keep its importance. The importance
-        was then the lowest at the time of eviction, so -inf is returned for it.
+        If every present memory has an importance, the system of the store ranks by importance. A
+        deleted memory without one was then evicted by that system, when it had the lowest. It gets
+        -inf, because policies would rank a missing importance highest.
         """
         values = float_column(self.frame, col.IMPORTANCE).copy()
         if col.DELETED_AT in self.frame:
@@ -151,7 +151,7 @@ class ReplayHistory:
     def first_of_day(self) -> Ints:
         """1 for each reference that is the first to its row on its UTC day, else 0."""
         is_first = np.ones(len(self.at), dtype=np.int64)
-        next_use = self.uses.next_on_day
+        next_use = self.uses.next_on_day  # the number of references if there is no next use
         has_next_use = next_use < len(is_first)
         is_first[next_use[has_next_use]] = 0
         return is_first
@@ -258,7 +258,7 @@ class UsageState(Mapping[str, Any]):
         np.add.at(self.access_counts, target, self._history.first_of_day[references])
 
     def restrict_to(self, rows: Ints) -> "UsageState":
-        """Select the rows whose values the columns of this object have, and return this object."""
+        """Restrict the columns of this object to the values of these rows, and return it."""
         self._rows = rows
         return self
 

@@ -17,7 +17,7 @@ from memlab.sources.base import Source
 
 def signals_with_hindsight(source: Source | None, past: pd.DataFrame) -> frozenset[str]:
     """Return the signals whose present value alone a store has: earlier values were overwritten."""
-    revised = past.attrs.get(col.REVISED, ()) if source is None else source.revised
+    revised = past.attrs.get(col.REVISED, ()) if source is None else source.overwritten_signals
     return frozenset(name for name in revised if name in past and past[name].notna().any())
 
 

@@ -84,10 +84,11 @@ def recommend_cap(
     confidence : float
         One-sided confidence of the limit, above 0.5 and below 1.
     token_budget : int, optional
-        Largest start in tokens, now and at its 95th percentile.
+        Upper limit of the tokens of a start: today, and in 95% of the starts of the past.
     until : float
-        Horizon: the numbers stay valid until this many times the present memories are written,
-        above 1. A store that is sized every night needs no long horizon.
+        Horizon, a factor above 1: with 1.2, the numbers stay valid until the store has written 1.2
+        times the memories that it has written so far. A store that is sized every night needs no
+        long horizon.
 
     Returns
     -------
@@ -201,7 +202,7 @@ def advise(
         "missing": sizing.references_needed,
         "interval_inflation": sizing.posterior.interval_inflation,
         "memories": sizing.posterior.memories,
-        "until": sizing.posterior.everything,
+        "until": sizing.posterior.memories_at_horizon,
         "loaded": sizing.present.tokens_loaded,
         "active_tokens": sizing.present.tokens,
         "prunable": sizing.present.prunable,
@@ -264,8 +265,8 @@ def _notes(
     yield from _history_notes(sizing)
     if sizing.lost:
         yield (
-            f"{sizing.lost:,} references name nothing that is known: they count as misses, to "
-            "memories at least as old as the newest of these"
+            f"{sizing.lost:,} references name memories that are neither in the store nor in its "
+            "archive: each counts as a miss"
         )
     if sizing.gaps.cap is not None:
         yield (
@@ -310,7 +311,10 @@ def _verdict_notes(
 ) -> Iterator[str]:
     """Yield the notes that belong to a verdict."""
     match verdict:
-        case Verdict.CAP_HAS_NO_EFFECT if choice.keep_recent == sizing.posterior.everything:
+        # Only the cap that keeps every memory until the horizon meets the target.
+        case Verdict.CAP_HAS_NO_EFFECT if (
+            choice.keep_recent == sizing.posterior.memories_at_horizon
+        ):
             yield "no smaller number is known to meet the target; a lower target needs less"
         case Verdict.CAP_HAS_NO_EFFECT:
             memories = counted(choice.keep_recent, "prunable memories")

@@ -410,7 +410,7 @@ class Posterior:
         return Limits(self._caps(reach_limits.lower), self._caps(reach_limits.upper))
 
     @property
-    def everything(self) -> int:
+    def memories_at_horizon(self) -> int:
         """Cap that serves every reference of the stretch: the number of memories at its end."""
         return math.ceil(self.settings.until * max(self.memories, 1) - _ROUNDING)
 
@@ -430,7 +430,9 @@ class Posterior:
         is_above_last_level = level == len(LEVELS)
         if is_above_last_level:
             return CapWithLimits(
-                cap=self.everything, low=int(lower[-1] + _ROUNDING), high=self.everything
+                cap=self.memories_at_horizon,
+                low=int(lower[-1] + _ROUNDING),
+                high=self.memories_at_horizon,
             )
         return CapWithLimits(
             cap=int(np.ceil(self.caps[level] - _ROUNDING)),
@@ -500,7 +502,7 @@ class Posterior:
 
         `always_served` is the share that every cap serves; the levels are shares of the rest.
         """
-        caps_needed = np.append(caps_needed, self.everything)
+        caps_needed = np.append(caps_needed, self.memories_at_horizon)
         served_levels = np.concatenate([[0.0], LEVELS, [1.0]])
         met_count = np.searchsorted(caps_needed, caps + _ROUNDING, side="right")
         share_of_rest = served_levels[met_count]

@@ -1,6 +1,6 @@
 """Open a store as the kind that its archive records, to read the archive or to restore.
 
-Recognition limits what may be deleted from a folder, and never what may be restored.
+A folder that is no longer recognised as a store can still be restored: its archive names its kind.
 """
 
 from os import PathLike, fspath
@@ -67,7 +67,7 @@ def _source_of_archive(archive: FolderArchive, location: SourceLike) -> Source:
     has_scheme = text.startswith(f"{archive.scheme}:")
     name = f"{archive.scheme}:{archive.folder}" if has_scheme else str(archive.folder)
     source = open_kind(archive.scheme, name)
-    # Earlier versions took a project for its memories: that archive is beside the project.
+    # Earlier versions archived a project folder instead of the memory folder inside it.
     is_elsewhere = source.permissions_template != archive.folder
     if is_elsewhere:
         return source.for_restore(archive.folder, archive.path)

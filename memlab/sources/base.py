@@ -176,7 +176,7 @@ class Source(ABC):
         and the paths of stores in it; the folder itself is the store if there are no paths.
     usage_fields : collection of str
         Fields of a record that change by use alone.
-    revised : frozenset of str
+    overwritten_signals : frozenset of str
         Signals that its system overwrites after a memory is written.
     protected : frozenset of str
         Tags that make a memory load-bearing by a person's choice. It is empty until
@@ -191,7 +191,7 @@ class Source(ABC):
     is_native_format: bool = False
     is_folder: bool = False
     own_settings: ClassVar[str] = ""
-    revised: frozenset[str] = frozenset()
+    overwritten_signals: frozenset[str] = frozenset()
     protected: frozenset[str] = frozenset()
     settings: Settings | None = None
     unproven_reason: str = ""

@@ -58,7 +58,8 @@ class IndexLine(NamedTuple):
     action : str
         "adds", "removes", "restores", "moves", "clears" for an empty heading, or "stays".
     number : int
-        Its number: of a removed line before the change, of another line after it; 0 for none.
+        The line number. It is counted before the change if the line is removed, otherwise after
+        the change. It is 0 if the line has no number.
     text : str
         The line, which may be cut.
     file : str
@@ -289,12 +290,15 @@ class ExternalHistory:
         return ""
 
     def is_read(self) -> bool:
-        """Return whether the history could be read in time; unattended runs require it."""
+        """Return whether the history was read completely, without a timeout.
+
+        Unattended runs delete nothing otherwise.
+        """
         return True
 
 
 NO_HISTORY: Final = ExternalHistory()
-"""The history of a source of which neither git nor its system keeps one."""
+"""The history of a source that is not in git and whose system records no deletions."""
 
 
 class Supersession(ABC):
@@ -399,7 +403,7 @@ class Intake(ABC):
 
     @abstractmethod
     def names_in_use(self) -> Collection[str]:
-        """Return the names in the store that no memory can be given."""
+        """Return the names in the store that are taken, so that no other memory can have them."""
 
     def reason_to_refuse(self, key: Key) -> str:  # noqa: ARG002 - most stores take any name
         """Return the reason why the store cannot take a memory with a key; empty if it can."""
@@ -407,7 +411,7 @@ class Intake(ABC):
 
     @abstractmethod
     def record_for(self, record: bytes) -> bytes:
-        """Return the record of a memory of this store as another store takes it."""
+        """Convert a record of this store into the form in which another store takes it."""
 
     @abstractmethod
     def reason_to_stay(self, record: bytes) -> str:
@@ -439,7 +443,7 @@ class MergedStart(NamedTuple):
     tokens : int
         Tokens of the part that a start would load.
     cut_now, cut : int
-        Number of memories whose lines a start does not load: now, and then.
+        Number of memories whose lines a start does not load: before and after the merge.
     """
 
     lines: int

@@ -103,7 +103,7 @@ class LockedLines(FileSource):
         line = parsed["line"]
         is_of_line = "\n" not in line and self._record_of(line) == without_place(record)
         if not is_of_line or parsed[self.key_field] != key:
-            raise ValueError("it is not what its line says, or of another key")
+            raise ValueError("it does not agree with its line, or its key is another one")
 
     @contextmanager
     def _locked(self, lock: int) -> Iterator[str]:

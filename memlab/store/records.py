@@ -421,7 +421,9 @@ _DELETE_STALE_SIGNALS: Final = (
 """Deletes signals that an earlier row with the same id left behind."""
 _KNOWN_FIELDS: Final = frozenset({*COLUMNS, SIGNALS})
 _check_non_texts: Final = shape_of_fields(
-    {SIGNALS: non_empty(list_of(mapping_of(sqlite_value)))}, absent={SIGNALS}, others=sqlite_value
+    {SIGNALS: non_empty(list_of(mapping_of(sqlite_value)))},
+    may_be_absent={SIGNALS},
+    others=sqlite_value,
 )
 """Checks the values of a row that are not texts; :func:`check_canonical` has checked the texts."""
 _is_load_bearing: Final = lru_cache(4096)(is_load_bearing_stored)

@@ -138,7 +138,7 @@ def mapping_of(shape: Shape) -> Shape:
 
 
 def fields(
-    shapes: Mapping[str, Shape], *, absent: Collection[str] = (), others: Shape | None = None
+    shapes: Mapping[str, Shape], *, may_be_absent: Collection[str] = (), others: Shape | None = None
 ) -> Shape:
     """Return the shape of an object with named fields.
 
@@ -146,12 +146,12 @@ def fields(
     ----------
     shapes : mapping of str to shape
         The shape of each field.
-    absent : collection of str
+    may_be_absent : collection of str
         Fields that may be missing.
     others : shape, optional
         The shape of fields with other names; by default there must be none.
     """
-    required = shapes.keys() - set(absent)
+    required = shapes.keys() - set(may_be_absent)
 
     def check(value: Any) -> None:
         check_type(value, dict, "an object")

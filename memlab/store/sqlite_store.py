@@ -352,8 +352,9 @@ class SqliteMemoryStore:
         Returns
         -------
         int
-            The number of deleted rows. If it is 0, nothing is written. ``last_compaction`` then
-            describes an archived deletion; its ``undo`` is the command that restores the rows.
+            The number of deleted rows. If it is 0, nothing is written. If the store archives its
+            deletions, ``last_compaction`` describes this one; its ``undo`` is the command that
+            restores the rows.
 
         Raises
         ------
@@ -372,16 +373,16 @@ class SqliteMemoryStore:
         connection = self.connection
         with self._converting_errors(), database.transaction(connection):
             load_bearing = classify_rows(connection)
-            is_surplus = surplus_condition(connection, keep_recent)
+            surplus_sql = surplus_condition(connection, keep_recent)
             digest = None
             deleted = 0
-            if is_surplus:
+            if surplus_sql:
                 policy = {"policy": "recent", "keep": keep_recent, "by": "position"}
                 policy_and_reason = PolicyAndReason(policy, "beyond-newest")
                 with archived_first(
-                    connection, self.archive, is_surplus, policy_and_reason, at=now
+                    connection, self.archive, surplus_sql, policy_and_reason, at=now
                 ) as digest:
-                    deleted = delete_rows(connection, is_surplus, load_bearing)
+                    deleted = delete_rows(connection, surplus_sql, load_bearing)
             drop_classification(connection)
         note_deleted(self.archive, digest, at=now)
         self.last_compaction = None

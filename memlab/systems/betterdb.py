@@ -63,7 +63,7 @@ DEFAULT_NAME: Final = "betterdb_ac"
 
 _SHAPE: Final = shapes.fields(
     {ID: shapes.text, EXPIRES_AT: shapes.integer(0)},
-    absent={EXPIRES_AT},
+    may_be_absent={EXPIRES_AT},
     others=shapes.text_or(shapes.text, shapes.fields({"blob": shapes.digits})),
 )
 

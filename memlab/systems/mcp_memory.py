@@ -68,11 +68,11 @@ _SHAPE: Final = shapes.fields(
         "id": shapes.integer(),
         "content_hash": shapes.text,
         VECTOR: shapes.fields(
-            {"data": shapes.digits, "store": shapes.sqlite_value}, absent={"store"}
+            {"data": shapes.digits, "store": shapes.sqlite_value}, may_be_absent={"store"}
         ),
         EDGES: shapes.list_of(shapes.mapping_of(shapes.sqlite_value)),
     },
-    absent={VECTOR, EDGES},
+    may_be_absent={VECTOR, EDGES},
     others=shapes.sqlite_value,
 )
 _KEPT_QUERIES: Final = 10
@@ -83,7 +83,7 @@ class McpMemory(TableSource):
     """The memories of one database of mcp-memory-service."""
 
     scheme = "mcp-memory"
-    revised = frozenset({IMPORTANCE})
+    overwritten_signals = frozenset({IMPORTANCE})
     default_locations = ("XDG_DATA_HOME", ".local/share", "mcp-memory")
     tables: ClassVar = {TABLE: ("content_hash", "content", "memory_type")}
     shape = staticmethod(_SHAPE)

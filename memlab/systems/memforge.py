@@ -70,7 +70,7 @@ _COLD_COLUMN: Final = {
 _OTHER_ROWS: Final = mapping_of(list_of(mapping_of(optional(text))))
 _MEMORY: Final = fields(
     {"id": text, "agent_id": text, "content": text, ROWS: _OTHER_ROWS, LINKS: _OTHER_ROWS},
-    absent={ROWS, LINKS},
+    may_be_absent={ROWS, LINKS},
     others=optional(text),
 )
 
@@ -83,7 +83,7 @@ class Memforge(ServerSource):
 
     native_cap = NativeCap("WARM_TIER_MAX_PER_AGENT=%d")
     """The environment variable by which a MemForge server caps every agent."""
-    revised = frozenset({IMPORTANCE, GRADUATED})
+    overwritten_signals = frozenset({IMPORTANCE, GRADUATED})
     usage_fields = (
         "access_count",
         "last_accessed",

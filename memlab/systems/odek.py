@@ -61,7 +61,7 @@ _ENTRY_SHAPE: Final = fields(
         "text": raw_text,
         **dict.fromkeys(_OBSOLETE_FIELDS, raw_text),
     },
-    absent={*_OBSOLETE_FIELDS},
+    may_be_absent={*_OBSOLETE_FIELDS},
 )
 """Shape of an entry of :meth:`EpisodeIndex.entries_by_key` in an archive, which is untrusted."""
 _PLACE: Final = fields({"position": integer(), "said": non_empty(list_of(_ENTRY_SHAPE))})

@@ -221,7 +221,7 @@ def rows_of(
     activity = activity_of(past, past, evidence.references, now=now)
     table = _table_of_memories(evidence)
     table[NEED] = per_length(activity.levels, past[c.TOKENS].to_numpy())
-    facts += _limits_of_list(past, by, now, has_log=log is not None)
+    facts += _notes_on_columns(past, by, now, has_log=log is not None)
     present = present_rows(past)
     if policy is not None:
         decided = decide(present, policy.with_past(past, evidence.references), now=now)
@@ -284,12 +284,12 @@ _NEED_OF_SEARCHED: Final = f"{_NEED}; the first are worth loading at start"
 """Explanation of the column ``need``, in general and for a store that is only searched."""
 
 
-def _limits_of_list(
+def _notes_on_columns(
     past: pd.DataFrame, by: str, now: datetime, *, has_log: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield the facts that limit a list: no log to sort by, or memories dated in the future."""
+    """Yield notes on the order of a list and on the ages in it, each with what it is about."""
     if by == READS and not has_log:
-        yield "order", "of writing, because there is no log to order by"
+        yield "order", "by time of writing, because there is no log of reads"
     later = int((past[c.CREATED_AT] > now).sum())
     if later:
         yield AGE_DAYS, f"{counted(later)} dated after now: their age is 0"
@@ -335,7 +335,7 @@ def _is_selected(table: pd.DataFrame, where: str | None) -> "pd.Series[bool]":
         column = c.KEEP
         value = False
     elif where == UNREAD:
-        column = CHANCE
+        column = CHANCE  # it says "unread" where a memory had no chance
     if column not in table:
         raise MemlabError(_MISSING_EVIDENCE[where])
     return (table[column] == value).fillna(value=False).astype(bool)

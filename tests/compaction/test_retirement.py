@@ -221,7 +221,7 @@ def test_changes_by_the_agent_to_retired_memories_are_kept(store: Path) -> None:
         memlab.restore(plan.digest, store=store)
     with pytest.raises(ArchiveError, match="retired or returned no memory zz"):
         memlab.restore(plan.digest, store=store, ids=["zz"])
-    with pytest.raises(ArchiveError, match="deleted nothing"):
+    with pytest.raises(ArchiveError, match="deleted no memory that a new file could hold"):
         memlab.restore(plan.digest, store=store, into=store.with_name("new.db"))
     assert rows_of(store) == before
     assert memlab.restore(plan.digest, store=store, ids=["e2", "e4"]).memories == 1

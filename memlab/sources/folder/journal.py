@@ -606,11 +606,11 @@ _JOURNAL_FIELDS: Final = {
 
 def _check_content(folder: Folder, content: Any) -> None:
     """Check the content of a journal; a journal of a newer format may have unknown fields."""
-    fields(_JOURNAL_FIELDS, absent={_READABLE_FROM}, others=anything)(content)
+    fields(_JOURNAL_FIELDS, may_be_absent={_READABLE_FROM}, others=anything)(content)
     written = written_in(content[_MARKER], content.get(_READABLE_FROM))
     FORMAT.check(f"the change that is pending in {folder.path / PENDING}", written, StoreError)
     if not FORMAT.is_newer(written):
-        fields(_JOURNAL_FIELDS, absent={_READABLE_FROM})(content)
+        fields(_JOURNAL_FIELDS, may_be_absent={_READABLE_FROM})(content)
 
 
 def _damaged(folder: Folder, reason: str) -> StoreError:

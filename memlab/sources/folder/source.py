@@ -62,7 +62,8 @@ _FILE: Final = fields(
 )
 _PLACE: Final = fields({"position": integer(), "said": list_of(anything)}, others=anything)
 _RECORD: Final = fields(
-    {"memory_id": text, "index": list_of(_BYTES), "file": _FILE, "place": _PLACE}, absent={"file"}
+    {"memory_id": text, "index": list_of(_BYTES), "file": _FILE, "place": _PLACE},
+    may_be_absent={"file"},
 )
 
 _DERIVED: Final = "\0"

@@ -69,7 +69,7 @@ class KeptCopy(NamedTuple):
     seen_at : datetime
         The last copying at which the store had this content.
     missed_at : datetime or None
-        The first copying at which the store did not have it; None if it had it at the last one.
+        The first copying at which the content was missing; None if it was present at the last one.
     """
 
     memory_id: str
@@ -148,7 +148,7 @@ def copy_contents(archive: OpenArchive, memories: Iterable[Content], at: datetim
         if memory.digest not in [copy.digest for copy in older_copies]:
             copied += 1
         _insert_copy(archive, memory)
-    # A memory with another id counted as a new one. Its content was copied before.
+    # A renamed memory was counted as copied above, but its content had been copied before.
     copied -= _rename_moved(archive, new_ids)
     seen_at = now
     if last_copied_at is not None:

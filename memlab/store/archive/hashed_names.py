@@ -21,7 +21,7 @@ def key_of(archive: OpenArchive) -> bytes | None:
     stored = archive.metadata(_KEY)
     if stored is None:
         return None
-    with archive.skipping_damaged("the key of the names of what was dropped"):
+    with archive.skipping_damaged("the key that hashes the names of erased memories"):
         key = bytes.fromhex(text_in(stored, _KEY))
         if len(key) != _KEY_BYTES:
             raise ValueError(f"it has {len(key)} bytes")

@@ -18,11 +18,11 @@ from memlab.store.archive.schema import INDEX_POLICY, moment_text
 from memlab.store.shapes import fields, integer, list_of, non_empty, optional, text
 
 _VERSIONS_PREFIX: Final = "index_versions:"
-"""Prefix of the names in the table ``about`` of the versions that a plan replaced.
+"""Prefix of names in the table ``about``: the versions of an index that a plan replaced.
 
 The digest of the plan follows it."""
 _UNDONE_PREFIX: Final = "index_undone:"
-"""Prefix of the names in the table ``about`` of changes of an index that were undone.
+"""Prefix of names in the table ``about``: the changes of an index that were undone.
 
 The digest of the plan follows it, and the value is the time."""
 _LARGEST: Final = 2**26

@@ -1,4 +1,4 @@
-"""Memories that plans retired, with times, and with counts of returns because of a need.
+"""Memories that plans retired: when, and how often each returned because it was needed.
 
 The archive has them in the table ``retired``, by key, with the id as a keyed hash. The store shows
 which of them are retired now.
@@ -26,8 +26,8 @@ class Retired(NamedTuple):
     retired_at : datetime
         When it was retired last.
     returned_at : datetime or None
-        When a plan returned it. It equals `retired_at` if no plan did, and is None if the plan that
-        retired the memory was interrupted.
+        When a plan returned it. If no plan has returned it, this equals `retired_at`. None means
+        that the plan which retired the memory was interrupted.
     times_needed : int
         How often it returned because it was needed.
     """
@@ -156,7 +156,7 @@ def note_retired(
 def forget_retired(
     archive: OpenArchive, digest: str, active: Iterable[Key], retired: Mapping[Key, str]
 ) -> None:
-    """Record that a plan was undone.
+    """Delete the records of memories that are active again, and add those retired again.
 
     Parameters
     ----------

@@ -115,6 +115,6 @@ _check_facts: Final = fields(
         **dict.fromkeys((c.MEMORY_ID, c.SOURCE_TASK_REF, c.SUPERSEDED_BY), optional(_hash)),
         **dict.fromkeys((c.SUPERSEDES, c.EVIDENCE_REFS), list_of(_hash)),
     },
-    absent={c.KEY},
+    may_be_absent={c.KEY},
 )
 """Checks a tombstone, which :func:`memlab.evidence.past.facts_of` makes."""

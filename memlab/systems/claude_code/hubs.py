@@ -15,7 +15,7 @@ from memlab.systems.claude_code.markdown import FileNames
 LEAST_LINKS: Final = 2
 """Minimum number of different files that a hub links."""
 _SHARE: Final = 0.5
-"""Share of the lines and of the characters that must exceed this to be a list of links."""
+"""A file is a list of links if more than this share of its lines and characters are links."""
 
 
 def list_of_links(text: str, *, with_paths: bool = False) -> MemoryIndex | None:
@@ -23,8 +23,8 @@ def list_of_links(text: str, *, with_paths: bool = False) -> MemoryIndex | None:
 
     Headings, blank lines, comments and front matter are not counted. More than half of the other
     lines, and of their characters, must be list entries, table rows or lines that begin with a
-    link, and must link a file of the folder; `with_paths`, a file of a subfolder counts too. At
-    least :data:`LEAST_LINKS` files must be linked.
+    link, and must link a file of the folder. If `with_paths` is true, a file of a subfolder counts
+    too. At least :data:`LEAST_LINKS` files must be linked.
 
     >>> list_of_links("# Deploys\n- [Staging](staging.md)\n- [Production](production.md)\n") is None
     False
@@ -44,13 +44,13 @@ def list_of_links(text: str, *, with_paths: bool = False) -> MemoryIndex | None:
         if block.state is State.UNSEEN or not line or line.startswith("#") or _is_rule(line):
             continue
         targets = _targets(block, with_paths=with_paths)
-        is_entry = markdown.is_entry(block.text)
-        is_parent = is_entry and not block.is_entry
+        looks_like_entry = markdown.is_entry(block.text)
+        is_parent = looks_like_entry and not block.is_entry  # entries are nested below it
         if is_parent and not targets:
             continue
         lines += 1
         chars += len(line)
-        if is_entry and targets:
+        if looks_like_entry and targets:
             linked_files |= targets
             link_lines += 1
             link_chars += len(line)
@@ -78,7 +78,8 @@ def hubs_among(
         name = unvisited.pop()
         if name in lists and name not in hubs:
             hubs[name] = lists[name]
-            unvisited += lists[name].blocks_by_file(names.beside(name))
+            linked_files = lists[name].blocks_by_file(names.beside(name)).keys()
+            unvisited += linked_files
     return dict(sorted(hubs.items()))
 
 

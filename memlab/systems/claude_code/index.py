@@ -34,7 +34,7 @@ check_entry: Final = fields(
         "also": text,
         **dict.fromkeys(("files", "above", "below"), list_of(text)),
     },
-    absent={"also"},
+    may_be_absent={"also"},
 )
 """Check one index entry in an archive or a journal. The input may be untrusted."""
 

@@ -185,6 +185,7 @@ class _TouchFinder:
             file = self._file_at(use.path)
             if use.verb == "search":
                 if file is not None or self._is_folder(use.path):
+                    # An empty name: the whole folder was searched, so that no file is missing.
                     resolved_names.add(file.name if file else "")
                     yield Touch(call.id, "", call.tool, outcome=SEARCHES)
                 continue
@@ -222,6 +223,7 @@ class _TouchFinder:
         for memory in sequence(attachment.get("memories")):
             path = text(mapping(memory).get("path"))
             for touch in self._touches_of_file(call_id, _RELEVANT, path, is_write=False):
+                # An attached memory was read: the outcome None would mean a call without a result.
                 yield touch._replace(outcome=touch.outcome or "")
 
     def _touches_of_file(
@@ -307,7 +309,10 @@ def _store_paths(folder: Path, project_path: str) -> dict[str, str]:
 
 
 def _last_names(folder: Path) -> list[list[set[bytes]]]:
-    """Return the names that end each path of the folder, each in the forms that JSON may have."""
+    """Return the last names of each path of the folder.
+
+    Each name is the set of the forms in which JSON may have it.
+    """
     last_names = []
     for path in {folder, folder.resolve()}:
         parts = path.parts[-2:]

@@ -112,7 +112,7 @@ _PLACE: Final = fields(
         **dict.fromkeys(("retired", "pointer"), list_of(indexes.check_entry)),
         **dict.fromkeys(("links", "hubs"), list_of(text)),
     },
-    absent={"retired_at", "retired", "pointer", "index_state", "hubs"},
+    may_be_absent={"retired_at", "retired", "pointer", "index_state", "hubs"},
 )
 
 

@@ -43,8 +43,10 @@ _PIECE_BYTES: Final = 2**20
 """Size in bytes of the pieces in which a large text is read."""
 _RECORDS_PER_BATCH: Final = 4096
 """Number of archived records in a batch."""
-_MOST_GAPS: Final = 4
-"""Maximum number of rowids per row for batches that are rowid ranges of one length."""
+_MAX_SPARSENESS: Final = 4
+"""Rowids in use per row, at most, for batches that are rowid ranges of one length.
+
+With more gaps, most ranges would be nearly empty."""
 
 NULLABLE: Final = ("source_task_ref", "superseded_by")
 BETWEEN: Final = "FROM memory_items NOT INDEXED WHERE rowid BETWEEN ? AND ?"
@@ -135,7 +137,7 @@ def _ranges(connection: sqlite3.Connection) -> Iterator[Range]:
         "FROM pragma_page_count, pragma_page_size"
     ).fetchone()
     size = min(max(_BATCH_BYTES * count // file_size, 1), _MOST_ROWS)
-    if start is not None and highest - start < _MOST_GAPS * count:
+    if start is not None and highest - start < _MAX_SPARSENESS * count:
         for first in range(start, highest + 1, size):
             yield first, min(first + size - 1, highest)
         return
