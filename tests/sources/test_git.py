@@ -275,7 +275,7 @@ def test_repository_of_another_owner_is_not_read(
 @pytest.mark.parametrize(
     ("object_name", "note", "is_older_history_read"),
     [
-        ("HEAD~4:a.md", "words of 1", True),
+        ("HEAD~4:a.md", "texts of 1", True),
         ("HEAD~3^{tree}", "was before", False),
         ("HEAD~3", "was before", False),
     ],

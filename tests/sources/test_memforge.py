@@ -191,7 +191,7 @@ def test_importance_is_float4_and_times_are_clamped(empty: MemforgeLab) -> None:
     loaded = memlab.load(empty.name)
     assert not loaded["load_bearing"].any()
     assert loaded["created_at"].dt.year.tolist()[3:] == [9999, 1, 1, 9999]
-    ids = [memory_id for (memory_id,) in empty.rows("warm_tier", "id")]
+    ids = [memory_id for memory_id, _ in empty.rows("warm_tier", "id, content")]
     assert len(ids) == 7
     assert is_restored_exactly(empty, *ids)
 
@@ -338,10 +338,10 @@ def test_agent_parameter_limits_access_to_that_agent(own: TwoAgents) -> None:
 TRIGGER = "CREATE TRIGGER tell BEFORE {} FOR EACH ROW EXECUTE FUNCTION prevent_audit_delete()"
 TAGS = "CREATE TABLE tags (id INT PRIMARY KEY, memory BIGINT"
 DANGERS = {
-    "set off tell on warm_tier": TRIGGER.format("DELETE ON warm_tier"),
-    "set off tell on cold_tier": TRIGGER.format("INSERT ON cold_tier"),
-    "set off tell on shared_memories": TRIGGER.format("UPDATE ON shared_memories"),
-    "set off keep on retrieval_log": (
+    "would fire tell on warm_tier": TRIGGER.format("DELETE ON warm_tier"),
+    "would fire tell on cold_tier": TRIGGER.format("INSERT ON cold_tier"),
+    "would fire tell on shared_memories": TRIGGER.format("UPDATE ON shared_memories"),
+    "would fire keep on retrieval_log": (
         "CREATE RULE keep AS ON DELETE TO retrieval_log DO INSTEAD NOTHING"
     ),
     "the table tags has no primary key": (
