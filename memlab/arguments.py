@@ -113,7 +113,7 @@ timedelta(days=30) or '30d', not 30; say of what: timedelta(days=30)
     is_accepted = accepts_bool if isinstance(value, bool) else isinstance(value, kinds)
     if is_accepted:
         return
-    raise refusal(value, *(kind.__name__ for kind in kinds), call=call, name=name)
+    raise wrong_argument_error(value, *(kind.__name__ for kind in kinds), call=call, name=name)
 
 
 def expect_frame(
@@ -127,7 +127,7 @@ def expect_frame(
     # An argument such as "log" has its own description under its name.
     kind = "DataFrame" if name == "frame" else name
     if pandas is None or not isinstance(value, pandas.DataFrame):
-        raise refusal(value, kind, call=call, name=name)
+        raise wrong_argument_error(value, kind, call=call, name=name)
     missing = [column for column in columns if column not in value]
     if missing:
         raise WrongArgumentError(
@@ -142,7 +142,7 @@ def texts(value: object, *, call: str, name: str) -> list[str]:
     A single text is not accepted.
     """
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise refusal(value, "texts", call=call, name=name)
+        raise wrong_argument_error(value, "texts", call=call, name=name)
     items = list(value)
     for item in items:
         expect(item, str, call=call, name=f"one of {name}")
@@ -214,7 +214,9 @@ def until(name: str, value: object) -> float:
     return number
 
 
-def refusal(value: object, *expected_kinds: str, call: str, name: str) -> WrongArgumentError:
+def wrong_argument_error(
+    value: object, *expected_kinds: str, call: str, name: str
+) -> WrongArgumentError:
     """Return the error for a `value` of the wrong kind.
 
     Parameters

@@ -15,7 +15,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 from memlab.arguments import expect
 from memlab.errors import MemlabError
-from memlab.text import refused
+from memlab.text import failure_message
 
 
 class FileMode(NamedTuple):
@@ -155,7 +155,7 @@ def read_whole(path: Path | str) -> bytes:
         with ordinary_file(path) as file:
             return file.read(LARGEST)
     except (OSError, ValueError) as error:
-        message = refused(f"{path} cannot be read", error, "the path and its permissions")
+        message = failure_message(f"{path} cannot be read", error, "the path and its permissions")
         raise MemlabError(message) from error
 
 
@@ -209,7 +209,7 @@ def whole_file(
         problem = "cannot be written"
         if is_renamed:
             problem = "was written, but perhaps not stored on the disk"
-        raise MemlabError(refused(f"{path} {problem}", error)) from error
+        raise MemlabError(failure_message(f"{path} {problem}", error)) from error
 
 
 def check_writable(path: Path | str, *, replace: bool = True) -> None:
@@ -231,7 +231,9 @@ def folder_held(folder: Path) -> Iterator[None]:
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
-        message = refused(f"{folder} cannot be opened", error, "the path and its permissions")
+        message = failure_message(
+            f"{folder} cannot be opened", error, "the path and its permissions"
+        )
         raise MemlabError(message) from error
     try:
         with suppress(OSError):  # a file system without locks

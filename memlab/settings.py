@@ -23,7 +23,7 @@ from memlab.clock import age_of
 from memlab.errors import SettingsError
 from memlab.files import ordinary_file
 from memlab.items import MemoryKind
-from memlab.text import refused, shortened
+from memlab.text import failure_message, shortened
 from memlab.versions import FileFormat, Written, written_in
 
 FILE: Final = "memlab.toml"
@@ -496,7 +496,9 @@ def text_of(file: Path, like: Path | None) -> str | None:
             _check_owner(file, os.fstat(opened.fileno()), like)
             raw = opened.read(_MAX_BYTES)
     except OSError as error:
-        raise SettingsError(refused(f"{file} cannot be read", error, "what it is")) from error
+        raise SettingsError(
+            failure_message(f"{file} cannot be read", error, "what it is")
+        ) from error
     try:
         return raw.decode()
     except UnicodeDecodeError as error:

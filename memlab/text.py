@@ -249,7 +249,7 @@ def _in_dollar_quotes(char: str) -> str:
     return f"\\U{ord(char):08x}"
 
 
-def refused(failure: str, error: Exception, look_at: str = _FOLDER_AND_SPACE) -> str:
+def failure_message(failure: str, error: Exception, look_at: str = _FOLDER_AND_SPACE) -> str:
     """Return the message for a failed system call.
 
     Parameters

@@ -232,7 +232,7 @@ def write_picture(chart: Any, file: Path, source: "Source") -> None:
     from memlab.files import permissions_like, write_whole
 
     picture = chart.svg() if file.suffix == ".svg" else chart.png(dpi=144)
-    write_whole(file, picture, permissions=permissions_like(source.permissions_template))
+    write_whole(file, picture, permissions=permissions_like(source.local_path))
 
 
 def print_result(result: Any, *lines: str, is_example: bool = False, **fields: Any) -> None:

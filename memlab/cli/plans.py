@@ -24,7 +24,7 @@ def save_plan(plan: AnyPlan, file: Path | None, source: "Source") -> None:
     """Write a plan to a new file for review; do nothing if `file` is None."""
     if file is None:
         return
-    permissions = permissions_like(source.permissions_template)
+    permissions = permissions_like(source.local_path)
     write_whole(file, plan.to_json(), permissions=permissions, replace=False)
 
 

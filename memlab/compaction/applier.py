@@ -188,7 +188,7 @@ def _opened_as_planned(plan: Plan, store: SourceLike | None) -> Source:
     planned_system = system_named(planned_scheme) if planned_scheme else None
     if system is None or planned_system is None or source.scheme == planned_scheme:
         return source
-    folder = str(source.permissions_template)
+    folder = str(source.local_path)
     names = (f"{source.scheme}:{folder}", f"{planned_scheme}:{folder}")
     raise errors.UndecidedKindError(
         f"plan {plan.digest[:12]} was made of {folder} as {planned_system.name}, and it is "

@@ -218,7 +218,7 @@ def archive_listing(store: SourceLike) -> ArchiveListing:
     """Return the list of a store's deletions, as ``memlab archive`` prints it."""
     source = open_archived(store)
     name = str(store) if isinstance(store, str | PathLike) else source.name
-    is_lost = source.permissions_template is not None and not source.permissions_template.exists()
+    is_lost = source.local_path is not None and not source.local_path.exists()
     if not is_lost and not source.archive.exists:
         with source.reading():
             pass  # raises an error if this is not a store

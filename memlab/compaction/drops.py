@@ -357,7 +357,7 @@ def _with_lost_references(
 
 def _is_lost(source: Source) -> bool:
     """Return whether the file or folder of a store is missing."""
-    return source.permissions_template is not None and not source.permissions_template.exists()
+    return source.local_path is not None and not source.local_path.exists()
 
 
 def _frame(source: Source, archive: OpenArchive, entry: Entry) -> pd.DataFrame:

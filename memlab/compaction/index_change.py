@@ -124,7 +124,7 @@ def _is_unchanged(error: BaseException) -> bool:
 
 def _check_permissions(change: StoreChange, name: str) -> None:
     """Raise PlanError if more people may read the archive than the index that it would copy."""
-    folder = change.source.permissions_template
+    folder = change.source.local_path
     if folder is None:
         return
     index = folder / name

@@ -59,7 +59,7 @@ def merged_folders(source: Source, into: SourceLike) -> MergedFolders:
     gives = require(source, "intake")
     other = open_source(into)
     takes = require(other, "intake")
-    if realpath(str(source.permissions_template)) == realpath(str(other.permissions_template)):
+    if realpath(str(source.local_path)) == realpath(str(other.local_path)):
         raise errors.PlanError(f"{other.name} is the same folder; name another one with --into")
     return MergedFolders(source=source, other=other, gives=gives, takes=takes)
 

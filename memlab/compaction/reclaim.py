@@ -222,14 +222,14 @@ def _pages_of(connection: sqlite3.Connection) -> _Pages:
 
 def _on_this_disk(source: Source) -> Path:
     """Return the file or folder of a store; raise StoreError for a server."""
-    if source.permissions_template is None:
+    if source.local_path is None:
         raise StoreError(
             f"{source.name} is on a server, and memlab cannot see its files: measure and free "
             "its space with the tools of the server"
         )
     if source.is_native_format:
-        store_file(source.permissions_template)
-    return source.permissions_template
+        store_file(source.local_path)
+    return source.local_path
 
 
 def _check_is_native(source: Source) -> None:
@@ -248,7 +248,7 @@ def _check_is_native(source: Source) -> None:
     if not source.is_native_format:
         raise StoreError(
             f"{source.name} is another system's database, which memlab does not rewrite: "
-            f"stop that system, then run sqlite3 {source.permissions_template} VACUUM"
+            f"stop that system, then run sqlite3 {source.local_path} VACUUM"
         )
 
 

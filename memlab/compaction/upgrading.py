@@ -162,7 +162,7 @@ def upgrade_archive(store: SourceLike) -> ArchiveUpgrade:
     0
     """
     source = open_source(store)
-    is_lost = source.permissions_template is not None and not source.permissions_template.exists()
+    is_lost = source.local_path is not None and not source.local_path.exists()
     with source.archive.writing() as archive:
         # While the store is locked, no plan is between its copies and its deletion.
         store_lock = nullcontext() if is_lost else source.changing()

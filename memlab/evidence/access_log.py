@@ -15,11 +15,11 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Final, NamedTuple
 
-from memlab.arguments import expect, refusal, whole_number
+from memlab.arguments import expect, whole_number, wrong_argument_error
 from memlab.clock import aware, moment_of, now_utc
 from memlab.errors import MemlabError
 from memlab.files import make_like
-from memlab.text import refused
+from memlab.text import failure_message
 
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 """Flags of `os.open`. With O_NONBLOCK, a pipe in place of the log does not block the runtime."""
@@ -132,7 +132,7 @@ class AccessLog(AbstractContextManager["AccessLog"]):
             If a line cannot be written; earlier ones have been.
         """
         if not isinstance(entries, Iterable):
-            raise refusal(entries, "entries", call="AccessLog.extend", name="entries")
+            raise wrong_argument_error(entries, "entries", call="AccessLog.extend", name="entries")
         written = 0
         lines = starmap(_line_of, enumerate(entries, 1))
         while chunk := list(islice(lines, _LINES_AT_ONCE)):
@@ -220,7 +220,7 @@ class AccessLog(AbstractContextManager["AccessLog"]):
             yield
         except OSError as error:
             summary = f"the access log {self.path} cannot be written"
-            raise MemlabError(refused(summary, error)) from error
+            raise MemlabError(failure_message(summary, error)) from error
 
 
 def log_parts(path: Path) -> list[Path]:

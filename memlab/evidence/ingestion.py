@@ -213,7 +213,7 @@ def harvest(
     scheme = ""
     if is_named_by_scheme(source_name):  # as mcp-memory:FILE
         scheme = source_name.partition(":")[0]
-        source_name = str(open_source(source_name).permissions_template)
+        source_name = str(open_source(source_name).local_path)
     request = HarvestRequest(
         source=source_name,
         transcripts=None if transcripts is None else Path(transcripts),

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from memlab import columns as c
-from memlab.arguments import refusal
+from memlab.arguments import wrong_argument_error
 from memlab.clock import moment_or_now
 from memlab.evidence.past import (
     BY_OTHERS,
@@ -366,7 +366,7 @@ def lost(source: SourceLike | StoreHistory, *, log: Log = None) -> pd.DataFrame:
     if not isinstance(source, StoreHistory):
         return losses_of(source, log=log).frame
     if source.source is None:
-        raise refusal(source, "store", call="memlab.lost", name="source")
+        raise wrong_argument_error(source, "store", call="memlab.lost", name="source")
     reads = source.log if log is None else log
     return losses_of(source.source, log=reads, now=source.now).frame
 

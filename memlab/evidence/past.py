@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from memlab import columns as c
-from memlab.arguments import refusal
+from memlab.arguments import wrong_argument_error
 from memlab.frame.fields import CountTokens, Flags, Ints, labels_of, rows_in_state
 from memlab.frame.labelling import LoadOptions, OnBadRow
 from memlab.frame.loading import FLAG_DEFAULTS, expect_log, expect_memories, frame_of, load
@@ -170,7 +170,7 @@ def resolve_history(
     if names_a_store(memories):
         return load_past(memories, with_body=with_body, log=log)
     if not isinstance(memories, pd.DataFrame):
-        raise refusal(memories, "DataFrame", "store", call=call, name="frame")
+        raise wrong_argument_error(memories, "DataFrame", "store", call=call, name="frame")
     expect_memories(memories, call=call)
     return memories
 

@@ -38,8 +38,8 @@ from memlab.text import (
     Table,
     TextPage,
     counted,
+    failure_message,
     percent,
-    refused,
     verb_for,
     zoneless_in_words,
 )
@@ -448,7 +448,7 @@ def _lines_of(path: Path) -> Iterator[bytes]:
             while line := file.readline(_MAX_LINE_BYTES):
                 yield line
     except OSError as error:
-        message = refused(f"{path} cannot be read", error, "the path and its permissions")
+        message = failure_message(f"{path} cannot be read", error, "the path and its permissions")
         raise MemlabError(message) from error
 
 

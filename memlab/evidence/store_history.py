@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from memlab import columns as c
-from memlab.arguments import expect, refusal
+from memlab.arguments import expect, wrong_argument_error
 from memlab.clock import moment_or_now, now_utc
 from memlab.errors import ChangedWhileReadError
 from memlab.evidence.past import (
@@ -122,7 +122,7 @@ class StoreHistory(DisplayMixin, LoadedHistory):
             self.name = str(memories.attrs.get(c.SOURCE, ""))
             return
         if not names_a_store(memories):
-            raise refusal(memories, "DataFrame", "store", call=call, name="frame")
+            raise wrong_argument_error(memories, "DataFrame", "store", call=call, name="frame")
         source = open_source(memories)
         self._snapshot = _Snapshot(source, with_body=with_body)
         self.name = str(memories) if isinstance(memories, str | PathLike) else source.name

@@ -9,7 +9,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Final
 
-from memlab.arguments import expect, refusal
+from memlab.arguments import expect, wrong_argument_error
 from memlab.errors import MemlabError, SettingsError
 from memlab.evidence.access_log import log_parts
 from memlab.files import read_whole
@@ -173,7 +173,7 @@ def _names_in(sources: str | PathLike[str] | Iterable[str | PathLike[str]]) -> I
     """Yield each name, and the names in each ``@FILE``."""
     names = [sources] if isinstance(sources, str | PathLike) else sources
     if not isinstance(names, Iterable):
-        raise refusal(sources, "texts", call="memlab.fleet", name="sources")
+        raise wrong_argument_error(sources, "texts", call="memlab.fleet", name="sources")
     for name in names:
         expect(name, str, PathLike, call="memlab.fleet", name="one of sources")
         text = os.fsdecode(fspath(name))

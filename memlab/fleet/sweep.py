@@ -27,7 +27,7 @@ from memlab.fleet.workers import ArgumentOf, FleetTask, Outcome, Progress, Row, 
 from memlab.growth.summary import past_arrays, summary_of
 from memlab.sources.base import Source
 from memlab.sources.opening import open_source
-from memlab.text import refused
+from memlab.text import failure_message
 from memlab.versions import FileFormat, written_in
 
 if TYPE_CHECKING:
@@ -297,7 +297,7 @@ class ParquetShards:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise MemlabError(refused(f"{self.folder} cannot be made", error)) from error
+            raise MemlabError(failure_message(f"{self.folder} cannot be made", error)) from error
         last_run = self._read_run_file()
         if not last_run and any(self.folder.iterdir()):
             raise MemlabError(f"{self.folder} holds other files; name a new folder")

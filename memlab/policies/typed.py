@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin,
 
 import numpy as np
 
-from memlab.arguments import number_of, refusal, whole_number
+from memlab.arguments import number_of, whole_number, wrong_argument_error
 from memlab.clock import age_of
 
 REQUIRED: Final = inspect.Parameter.empty
@@ -98,7 +98,7 @@ class Setting:
         # A truth value would be accepted as a number, because bool is a subclass of int.
         is_misplaced_flag = isinstance(value, bool) and first is not bool
         if not isinstance(value, rule.accepts) or is_misplaced_flag:
-            raise refusal(value, first.__name__, call=self.owner, name=self.name)
+            raise wrong_argument_error(value, first.__name__, call=self.owner, name=self.name)
         converted = value if first is timedelta else first(value)
         return self._within_bounds(converted)
 
@@ -120,7 +120,7 @@ class Setting:
         if is_text:
             value = [part.strip() for part in value.split(",")]
         if not isinstance(value, (tuple, list)):
-            raise refusal(value, "tuple", call=self.owner, name=self.name)
+            raise wrong_argument_error(value, "tuple", call=self.owner, name=self.name)
         return tuple(self._converted(kind, item, is_text=is_text) for item in value)
 
     def _within_bounds(self, value: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import pandas as pd
 from tqdm.auto import tqdm
 
-from memlab.arguments import expect, refusal, whole_number
+from memlab.arguments import expect, whole_number, wrong_argument_error
 from memlab.evidence.past import HistoryLike
 from memlab.evidence.store_history import with_references
 from memlab.policies import NearDuplicate, Policy
@@ -221,7 +221,7 @@ def _ctrl_c_mask(action: int) -> Iterator[None]:
 def policies_of(policies: object) -> list[Policy]:
     """Return policies as a list, after checking that each is one."""
     if not isinstance(policies, Iterable) or isinstance(policies, str | pd.DataFrame):
-        raise refusal(policies, "policies", call="memlab.compare", name="policies")
+        raise wrong_argument_error(policies, "policies", call="memlab.compare", name="policies")
     as_list = list(policies)
     for policy in as_list:
         expect(policy, Policy, call="memlab.compare", name="one of policies")

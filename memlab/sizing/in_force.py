@@ -94,7 +94,7 @@ def remembered_policy(source: Source) -> tuple[Policy, str]:
     """
     policy, note = policy_in_force(source)
     if policy is None:
-        if source.permissions_template is not None and not source.permissions_template.exists():
+        if source.local_path is not None and not source.local_path.exists():
             raise StoreError(f"there is no store {source.name}; check the path")
         ignored_reason = settings_of(source).ignored_reason
         reason = f" ({ignored_reason})" if ignored_reason else ""

@@ -62,13 +62,13 @@ def _source_of_archive(archive: FolderArchive, location: SourceLike) -> Source:
     if isinstance(location, Source):
         text = location.name
         is_same_kind = location.scheme == archive.scheme
-        if is_same_kind and location.permissions_template == archive.folder:
+        if is_same_kind and location.local_path == archive.folder:
             return location
     has_scheme = text.startswith(f"{archive.scheme}:")
     name = f"{archive.scheme}:{archive.folder}" if has_scheme else str(archive.folder)
     source = open_kind(archive.scheme, name)
     # Earlier versions archived a project folder instead of the memory folder inside it.
-    is_elsewhere = source.permissions_template != archive.folder
+    is_elsewhere = source.local_path != archive.folder
     if is_elsewhere:
         return source.for_restore(archive.folder, archive.path)
     return source

@@ -254,22 +254,25 @@ class Source(ABC):
         """Absolute path or URL, without a password, that ``memlab show NAME`` accepts."""
 
     @property
-    def permissions_template(self) -> Path | None:
-        """File or folder whose owner and permissions the archive gets; None for a server."""
+    def local_path(self) -> Path | None:
+        """Path of the store's file or folder on this machine; None for a server.
+
+        New files with data of the store get the permissions of this file or folder.
+        """
         return None
 
     @property
     def is_server(self) -> bool:
-        """Whether it is on a server, and not in a file or a folder."""
-        return self.permissions_template is None
+        """Whether the store is on a server, and not in a file or a folder."""
+        return self.local_path is None
 
     @property
     def archive_path(self) -> Path:
         """Path of its archive: beside the file or folder, or :func:`archive_elsewhere`."""
-        template = self.permissions_template
-        if template is None:
+        local_path = self.local_path
+        if local_path is None:
             return archive_elsewhere(self.name)
-        return archive_path(template)
+        return archive_path(local_path)
 
     @property
     def archive(self) -> Archive:
@@ -278,7 +281,7 @@ class Source(ABC):
             ArchiveLocation(
                 path=self.archive_path,
                 store=self.name,
-                store_path=self.permissions_template,
+                store_path=self.local_path,
                 check=self.check_record,
                 check_copy=self.check_copy,
                 scheme=self.scheme,
@@ -300,10 +303,10 @@ class Source(ABC):
 
     def files(self) -> list[Path]:
         """Return the paths of its files, which need not exist; an empty list for a server."""
-        template = self.permissions_template
-        if template is None:
+        local_path = self.local_path
+        if local_path is None:
             return []
-        return [template, Path(f"{template}-wal")]
+        return [local_path, Path(f"{local_path}-wal")]
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[Reader]:
@@ -484,8 +487,8 @@ class Source(ABC):
 
         Restoring, exporting and copying are still allowed.
         """
-        if self.permissions_template is not None and not self.is_folder:
-            check_wal(self.permissions_template)
+        if self.local_path is not None and not self.is_folder:
+            check_wal(self.local_path)
 
     def start_limit(self) -> StartLimit | None:
         """Return the limit of its system on what a start loads; None for no limit."""
@@ -548,7 +551,7 @@ class FileSource(Source):
         return f"{self.scheme}:{self.path}"
 
     @property
-    def permissions_template(self) -> Path | None:
+    def local_path(self) -> Path | None:
         """Path of the file or folder."""
         return self.path
 

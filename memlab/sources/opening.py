@@ -12,7 +12,7 @@ from os.path import lexists, realpath
 from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple, cast
 
-from memlab.arguments import refusal
+from memlab.arguments import wrong_argument_error
 from memlab.errors import (
     ChangedWhileReadError,
     MemlabError,
@@ -188,7 +188,7 @@ def open_source(location: SourceLike, *, planned_scheme: str = "") -> Source:
     if isinstance(location, SqliteMemoryStore):
         return _with_settings(source_of_kind("file", location))
     if not isinstance(location, str | PathLike):
-        raise refusal(location, "store", call="memlab", name="source")
+        raise wrong_argument_error(location, "store", call="memlab", name="source")
     text = fspath(location)
     scheme, _, path_text = text.partition(":")
     system = _system_in(text)
@@ -477,7 +477,7 @@ def settings_of(source: Source) -> Settings:
         place = settings_place(source)
         source.settings = NO_SETTINGS
         if place is not None:
-            source.settings = read_settings(place.folder, place.name, place.permissions_template)
+            source.settings = read_settings(place.folder, place.name, place.local_path)
     return source.settings
 
 
@@ -501,7 +501,7 @@ def save_store_settings(source: Source, values: Mapping[str, Any]) -> Path:
     source.settings = None  # to be read again
     if source.is_folder and (is_kind_recorded or not _is_kind_evident(source)):
         values = {**values, "kind": source.scheme}
-    return write_settings(place.folder, place.name, place.permissions_template, values)
+    return write_settings(place.folder, place.name, place.local_path, values)
 
 
 class SettingsTemplate(NamedTuple):
@@ -574,11 +574,11 @@ def settings_template(source: Source, *, write: bool) -> SettingsTemplate:
     examples = {key: example for key, example in EXAMPLES.items() if key not in left_out}
     if "kind" in examples:
         examples["kind"] = f'"{source.scheme}"'
-    text = template_of(place.folder, place.name, place.permissions_template, examples)
+    text = template_of(place.folder, place.name, place.local_path, examples)
     file = place.folder / FILE
     if write:
         source.settings = None  # to be read again
-        file = write_template(place.folder, place.name, place.permissions_template, examples)
+        file = write_template(place.folder, place.name, place.local_path, examples)
     return SettingsTemplate(file, text, left_out)
 
 
@@ -591,13 +591,14 @@ class SettingsPlace(NamedTuple):
         Folder of the settings file.
     name : str
         Name of the store in that file.
-    permissions_template : Path or None
-        File or folder whose owner must own the settings file; None for anybody.
+    local_path : Path or None
+        File or folder of the store; None for a server. The settings are read only if the settings
+        file has the same owner.
     """
 
     folder: Path
     name: str
-    permissions_template: Path | None
+    local_path: Path | None
 
 
 def _settings_place_of(source: Source) -> SettingsPlace:
@@ -616,7 +617,7 @@ def _is_kind_evident(source: Source) -> bool:
     The kind is then left out of the settings, because the first versions of memlab reject it as an
     unknown setting.
     """
-    matches = _matches_at(Path(source.permissions_template or source.name))
+    matches = _matches_at(Path(source.local_path or source.name))
     if len(matches) != 1:
         return False
     system, _, evidence = matches[0]
@@ -626,14 +627,14 @@ def _is_kind_evident(source: Source) -> bool:
 def settings_place(source: Source) -> SettingsPlace | None:
     """Return the place of the settings of a store; None if it has no folder."""
     try:
-        template = source.permissions_template
+        local_path = source.local_path
         # Settings never follow an archive that was put elsewhere.
         archive = source.archive_path
-        folder = archive.parent if template is None else Path(realpath(template)).parent
+        folder = archive.parent if local_path is None else Path(realpath(local_path)).parent
     except (UnsafeDeletionError, OSError, ValueError, RuntimeError):
         return None
-    name = source.name if template is None else template.name
-    return SettingsPlace(folder=folder, name=name, permissions_template=template)
+    name = source.name if local_path is None else local_path.name
+    return SettingsPlace(folder=folder, name=name, local_path=local_path)
 
 
 def _with_settings(source: Source) -> Source:

@@ -15,7 +15,7 @@ from stat import S_ISDIR, S_ISREG
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from memlab.arguments import refusal
+from memlab.arguments import wrong_argument_error
 from memlab.errors import BadRowError, DamagedLogWarning, MemlabError, StoreError
 from memlab.files import ordinary_file, permissions_like, whole_file
 
@@ -380,7 +380,7 @@ def _column_fault(column: _Column) -> str:
 def path_named(source: Path | str) -> Path:
     """Return the path of a path or a ``file:`` URI; it need not exist."""
     if not isinstance(source, str | PathLike):
-        raise refusal(source, "PathLike", call="memlab", name="store")
+        raise wrong_argument_error(source, "PathLike", call="memlab", name="store")
     text = str(source)
     if text.startswith("file:"):
         text = unquote(urlsplit(text).path)

@@ -14,7 +14,7 @@ from memlab.clock import wait_for_clock_tick
 from memlab.errors import ChangedWhileReadError, StoreError
 from memlab.files import permissions_like, whole_file
 from memlab.store import database
-from memlab.text import refused
+from memlab.text import failure_message
 
 Result = TypeVar("Result")
 
@@ -65,7 +65,7 @@ def open_snapshots(path: Path, count: int) -> Iterator[list[sqlite3.Connection]]
         try:
             uri, before = _uri_for_reading(file, stack)
         except OSError as error:
-            raise StoreError(refused(f"{path} cannot be looked at", error)) from error
+            raise StoreError(failure_message(f"{path} cannot be looked at", error)) from error
         changed_error = ChangedWhileReadError(
             f"{path} is rewritten faster than it can be read; try again when it is quiet"
         )

@@ -25,7 +25,7 @@ from memlab.sources.reads import text as readable
 from memlab.sources.recognition import Evidence, Strength, spellings, strongest
 from memlab.store.records import check_canonical, encoded, with_place
 from memlab.store.shapes import fields, integer, text
-from memlab.text import TextPage, refused
+from memlab.text import TextPage, failure_message
 
 NOTES: Final = "MEMORY.md"
 USER: Final = "USER.md"
@@ -135,7 +135,7 @@ class Hermes(FileSource):
                 continue
             except (OSError, ValueError) as error:
                 problem = f"{self.path / name} cannot be read"
-                raise StoreError(refused(problem, error, "its permissions")) from error
+                raise StoreError(failure_message(problem, error, "its permissions")) from error
             entries[name] = entries_in(content)
         if not entries:
             raise StoreError(f"{self.path} has nothing of Hermes': neither {NOTES} nor {USER}")

@@ -19,7 +19,7 @@ from memlab.sources.readers import Key, Reader
 from memlab.sources.reads import text as readable
 from memlab.store.records import check_canonical, encoded, with_place
 from memlab.store.shapes import fields, integer, list_of, text
-from memlab.text import TextPage, counted, refused
+from memlab.text import TextPage, counted, failure_message
 
 _VARIABLE: Final = "MEMORY_FILE_PATH"
 _SUFFIXES: Final = (".jsonl", ".json")
@@ -99,7 +99,9 @@ class McpGraph(FileSource):
                 after = os.fstat(file.fileno())
         except (OSError, ValueError) as error:
             problem = f"{self.path} cannot be read"
-            raise StoreError(refused(problem, error, "the path and its permissions")) from error
+            raise StoreError(
+                failure_message(problem, error, "the path and its permissions")
+            ) from error
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             raise ChangedWhileReadError(f"{self.path} is written while it is read; try again")
         return graph_of(data)

@@ -29,7 +29,7 @@ from memlab.sources.reads import text as readable
 from memlab.sources.recognition import Evidence, Strength
 from memlab.store.archive.schema import check_depth
 from memlab.store.shapes import fields, integer, list_of, non_empty, optional, raw_text, text
-from memlab.text import all_of, command, counted, refused, verb_for
+from memlab.text import all_of, command, counted, failure_message, verb_for
 
 INDEX: Final = "index.json"
 EPISODES: Final = "episodes"
@@ -296,7 +296,7 @@ def _holding_odek_lock(folder: Path) -> Iterator[None]:
         return
     except OSError as error:
         problem = f"{lock} cannot be opened, nothing was changed"
-        raise StoreError(refused(problem, error, "the path and its permissions")) from error
+        raise StoreError(failure_message(problem, error, "the path and its permissions")) from error
     try:
         if not S_ISREG(os.fstat(descriptor).st_mode):
             raise StoreError(f"{lock} is not an ordinary file; nothing was changed: move it away")

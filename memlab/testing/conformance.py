@@ -549,7 +549,7 @@ def files_outside(folder: Path, lab: Lab) -> dict[Path, bytes]:
     """Return the content of each file below a folder that is not the store's or its archive's."""
     source = open_source(lab.name)
     archive = str(source.archive_path)
-    store = str(source.permissions_template or archive)  # a server has no file
+    store = str(source.local_path or archive)  # a server has no file
     return {
         path: path.read_bytes()
         for path in folder.rglob("*")

@@ -690,7 +690,7 @@ def _documents_checks(
 def documents_in(source: Source, archive: OpenArchive) -> dict[Entry, list[str]]:
     """Return the archived files that are no memories and are not in the folder, by deletion."""
     documents = dict[Entry, list[str]]()
-    folder = source.permissions_template
+    folder = source.local_path
     for entry in archive.entries():
         if entry.is_recovery or folder is None:
             continue

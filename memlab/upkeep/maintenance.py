@@ -241,7 +241,7 @@ class _Run:
         if settings.ignored_reason:
             message = f"{settings.ignored_reason}; nothing was done to {source.name}"
             raise SettingsError(f"{message}: move it away, or take it over with chown")
-        if source.permissions_template is not None and not source.permissions_template.exists():
+        if source.local_path is not None and not source.local_path.exists():
             raise StoreError(f"there is no store {source.name}; check the path")
 
     def _check_settings(self, *, yes: bool) -> None:
@@ -327,7 +327,7 @@ class _Run:
         Ages are computed from the clock, so that a wrong one would erase or delete too much.
         """
         now = self._now
-        paths = (self._source.permissions_template, self._source.archive_path)
+        paths = (self._source.local_path, self._source.archive_path)
         files = [path for path in paths if path is not None and path.exists()]
         last_written = max((path.stat().st_mtime for path in files), default=None)
         if last_written is None or now.timestamp() - last_written < _LONGEST_IDLE.total_seconds():
@@ -401,7 +401,7 @@ class _Run:
             return StepOutcome.NOTHING, message
         setting = {**self._settings.policy, "name": new_name}
         write_settings(
-            file.parent, self._settings.name, self._source.permissions_template, {"policy": setting}
+            file.parent, self._settings.name, self._source.local_path, {"policy": setting}
         )
         return (
             StepOutcome.DONE,

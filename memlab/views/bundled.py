@@ -156,8 +156,8 @@ def facts_of(source: Source, *, now: datetime, log: Path | None = None) -> Store
     parameters["reads"] = str(logs[0]) if logs else None
     parameters["stores"] = [name]
     parameters["projects"] = None
-    if source.permissions_template is not None:
-        store_folder = source.permissions_template.parent
+    if source.local_path is not None:
+        store_folder = source.local_path.parent
         parameters["projects"] = str(store_folder.parent)
     from memlab.evidence.past import present_rows
     from memlab.evidence.store_history import StoreHistory

@@ -259,7 +259,7 @@ def report(  # noqa: PLR0913 - each parameter is a separate option
         until=until,
     )
     source = findings.evidence.source
-    permissions = DEFAULT_MODE if source is None else permissions_like(source.permissions_template)
+    permissions = DEFAULT_MODE if source is None else permissions_like(source.local_path)
     page = page_of(findings, progress, folder=output.absolute().parent)
     write_whole(output, page.encode(), permissions=permissions)
     plan_file = None
@@ -277,7 +277,7 @@ def _write_record(record: Path, source: Source, findings: Findings) -> Path | No
     """
     if findings.cap is None:
         raise MemlabError("there is no cap to record; name one: keep_recent (--keep-recent)")
-    permissions = permissions_like(source.permissions_template)
+    permissions = permissions_like(source.local_path)
     now = findings.evidence.now
     cap_plan = plan(source, KeepRecent(findings.cap), now=now)
     receipt = None

@@ -169,7 +169,7 @@ class Recommendation(DisplayMixin):
         It is only named: it may have been left by another store, or by somebody else.
         """
         evidence = self.evidence
-        store = None if evidence.source is None else evidence.source.permissions_template
+        store = None if evidence.source is None else evidence.source.local_path
         if evidence.log is not None or store is None:
             return None
         for file in (default_log(str(store)), store.with_suffix(LOG_SUFFIX)):

@@ -611,7 +611,7 @@ def test_only_memories_are_loaded_planned_or_copied(pieces: dict[str, str | None
         for name in sorted(names):
             with suppress(MemlabError):
                 source = open_source(name)
-                folder = source.permissions_template
+                folder = source.local_path
                 assert folder is not None
                 plan = memlab.plan(name, memlab.KeepRecent(0))
                 planned = names_at(folder, root, [memory.key for memory in plan.memories])

@@ -30,7 +30,7 @@ from memlab.sources.folder import journal
 from memlab.sources.folder.files import FileCopy, Folder, opened_folder
 from memlab.sources.folder.journal import PENDING, Entry, Index, IndexSwap, MovedFile, Operation
 from memlab.store.archive.index_versions import IndexVersion, digest_of
-from memlab.text import refused
+from memlab.text import failure_message
 
 _LOCK_TIMEOUT: Final = 30.0
 """Timeout in seconds for the lock of the folder."""
@@ -210,4 +210,4 @@ def _store_errors(folder: Folder) -> Iterator[None]:
         if folder.inode_of(PENDING) is not None:
             outcome = "the next command undoes the interrupted change"
         problem = f"{folder.path} cannot be changed, {outcome}"
-        raise StoreError(refused(problem, error)) from error
+        raise StoreError(failure_message(problem, error)) from error

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Self
 
 from memlab.errors import ChangedWhileReadError, StoreError
 from memlab.files import FileMode, make_like
-from memlab.text import refused
+from memlab.text import failure_message
 
 MAX_FILE_BYTES: Final = 2**26
 """Maximum size in bytes of a file that is read."""
@@ -158,7 +158,7 @@ class Folder:
                         yield from below._entries(f"{name}/")
                 except PermissionError as error:
                     problem = f"{self.path / entry.name} cannot be read"
-                    raise StoreError(refused(problem, error, "its permissions")) from error
+                    raise StoreError(failure_message(problem, error, "its permissions")) from error
                 except OSError as error:  # it was a folder a moment ago
                     raise changed(self.path) from error
 
@@ -195,7 +195,9 @@ class Folder:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise StoreError(refused(f"{path} cannot be read", error, "its permissions")) from error
+            raise StoreError(
+                failure_message(f"{path} cannot be read", error, "its permissions")
+            ) from error
         with os.fdopen(handle, "rb") as file:
             before = os.fstat(handle)
             if not stat.S_ISREG(before.st_mode):
@@ -371,7 +373,7 @@ def opened_folder(
         raise StoreError(f"there is no folder {path}; check the path") from error
     except (OSError, ValueError, RuntimeError) as error:
         problem = f"{path} cannot be opened as a folder"
-        raise StoreError(refused(problem, error, "the path and its permissions")) from error
+        raise StoreError(failure_message(problem, error, "the path and its permissions")) from error
     try:
         yield Folder(resolved, handle, includes)
     finally:

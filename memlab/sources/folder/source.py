@@ -43,7 +43,7 @@ from memlab.store.shapes import (
     text_or,
 )
 from memlab.store.snapshot import retry_if_changed
-from memlab.text import TextPage, command, counted, refused
+from memlab.text import TextPage, command, counted, failure_message
 
 Result = TypeVar("Result")
 
@@ -205,7 +205,7 @@ class FolderSource(base.FileSource, Index):
         except OSError as error:
             problem = f"the folder {self.path} cannot be made again, nothing was restored"
             advice = "that the folder above it is there"
-            raise StoreError(refused(problem, error, advice)) from error
+            raise StoreError(failure_message(problem, error, advice)) from error
         try:
             yield
         except BaseException:

@@ -15,7 +15,7 @@ from typing import Final
 
 from memlab.errors import ArchiveError
 from memlab.store.archive.location import ArchiveLocation
-from memlab.text import refused
+from memlab.text import failure_message
 
 LOCK_SUFFIX: Final = "-lock"
 """Suffix of the name of the lock file, which exists only while the lock is held."""
@@ -44,7 +44,9 @@ def archive_lock(location: ArchiveLocation) -> Iterator[None]:
         descriptor = _open_and_lock(lock_file, location)
     except OSError as error:
         failure = f"the archive {location.path} cannot be locked, nothing was changed"
-        raise ArchiveError(refused(failure, error, "the permissions of the folder")) from error
+        raise ArchiveError(
+            failure_message(failure, error, "the permissions of the folder")
+        ) from error
     try:
         yield
     finally:

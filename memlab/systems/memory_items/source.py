@@ -55,7 +55,7 @@ class MemoryItems(base.Source):
         """Absolute path, or ``:memory:``."""
         if self._store_in_memory is not None:
             return ":memory:"
-        return str(self.permissions_template)
+        return str(self.local_path)
 
     @property
     def path(self) -> Path:
@@ -63,8 +63,8 @@ class MemoryItems(base.Source):
         return database.store_file(self._location).resolve()
 
     @cached_property
-    def permissions_template(self) -> Path:
-        """File whose owner and permissions the archive gets. It need not exist."""
+    def local_path(self) -> Path:
+        """Path of the file, with links resolved. The file need not exist."""
         return Path(realpath(database.path_named(self._location)))
 
     @property
