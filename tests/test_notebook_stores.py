@@ -24,7 +24,12 @@ from memlab.views.bundled import (
 )
 from memlab.views.needs import NEEDS as WORDS
 from memlab.views.needs import unanswered
-from tests.support.notebook_stores import STORES, run_here, write_episodes, written_for
+from tests.support.notebook_stores import (
+    STORES,
+    run_in_this_process,
+    write_episodes,
+    write_notebooks_for,
+)
 from tests.support.stores import episodes, write_rows
 
 SMALL = ("empty", "decision left", "sixty")
@@ -62,7 +67,7 @@ def written(
         pytest.importorskip("betterdb_agent_memory")
     folder = tmp_path_factory.mktemp("store")
     with STORES[request.param](folder) as store:
-        yield request.param, written_for(store, folder / "notebooks")
+        yield request.param, write_notebooks_for(store, folder / "notebooks")
 
 
 def test_every_notebook_is_written_for_a_store(written: tuple[str, list[Path]]) -> None:
@@ -75,7 +80,7 @@ def test_notebook_runs_to_its_answer(written: tuple[str, list[Path]], number: st
     name, paths = written
     (path,) = [path for path in paths if path.name.startswith(number)]
     last = nbformat.read(path, as_version=4).cells[-1]
-    answer = run_here(path)[-1].strip()
+    answer = run_in_this_process(path)[-1].strip()
     is_answered = UNANSWERED not in last.metadata.get("tags", ())
     assert is_answered == (number in ANSWERED[name])
     if number != "00":
@@ -111,7 +116,8 @@ def test_panels_of_a_notebook_use_the_log_of_its_cell(tmp_path: Path) -> None:
     paths = copy_notebooks(tmp_path / "notebooks", facts)
     (path,) = (path for path in paths if path.name.startswith("03"))
     evidence = [
-        re.findall(r"(\d+) later needs seen in this store", text) for text in run_here(path)
+        re.findall(r"(\d+) later needs seen in this store", text)
+        for text in run_in_this_process(path)
     ]
     answer, *panels = [counts[-1] for counts in evidence if counts]
     assert len(panels) == 3
@@ -192,13 +198,13 @@ ONLY_WITH_ALL = ("compacted to three", "restored", "retired")
 )
 def test_a_rerun_on_a_changed_store_answers_in_words(change: str, tmp_path: Path) -> None:
     store = write_episodes(tmp_path / "memory.db", 60)
-    paths = written_for(store, tmp_path / "notebooks")
+    paths = write_notebooks_for(store, tmp_path / "notebooks")
     apply_change, expected = CHANGES[change]
     apply_change(store)
     stopped = {}
     for path in paths:
         try:
-            run_here(path)
+            run_in_this_process(path)
         except MemlabError as error:
             stopped[path.name[:2]] = " ".join(str(error).split())
     assert stopped.keys() == expected.keys()
@@ -210,12 +216,12 @@ def test_a_rerun_on_a_changed_store_answers_in_words(change: str, tmp_path: Path
 @pytest.mark.parametrize("name", ["logged", "claude", "openclaw", "serena", "odek"])
 def test_a_rerun_on_another_changed_store_answers_in_words(name: str, tmp_path: Path) -> None:
     with STORES[name](tmp_path) as store:
-        paths = written_for(store, tmp_path / "notebooks")
+        paths = write_notebooks_for(store, tmp_path / "notebooks")
         with suppress(MemlabError):  # some stores are read only
             compact(0)(store)
         for path in paths:
             with suppress(UnansweredError):
-                run_here(path)
+                run_in_this_process(path)
 
 
 def test_a_notebook_shows_an_error_without_a_traceback(

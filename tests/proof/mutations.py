@@ -110,6 +110,7 @@ IMPOSSIBLE: Final = (sqlite3.Error, UnicodeDecodeError)
 
 
 def mutate(store: Path, rng: random.Random) -> str:
+    """Damage a store in one or two ways, and name them."""
     chosen = rng.choices(MUTATIONS, k=rng.choice((1, 1, 1, 1, 2)))
     for mutation in chosen:
         mutation(store, rng)
@@ -121,11 +122,14 @@ def spoil_bytes(store: Path, rng: random.Random) -> None:
 
 
 def flip_in_heads(store: Path, rng: random.Random) -> None:
+    """Change bytes of the headers of pages."""
     data = bytearray(store.read_bytes() or b"\0")
     size = _page_size(store)
+    pages = max(1, len(data) // size)
     for _ in range(rng.choice((1, 1, 2, 4))):
-        page = rng.choice((0, rng.randrange(max(1, len(data) // size))))
-        at = page * size + rng.randrange(16 if page else 140)
+        page = rng.choice((0, rng.randrange(pages)))
+        header_size = 16 if page else 140
+        at = page * size + rng.randrange(header_size)
         data[min(at, len(data) - 1)] = rng.choice((0, 1, 2, 5, 10, 13, 64, 127, 255))
     store.write_bytes(data)
 
@@ -138,10 +142,16 @@ def overwrite_pages(store: Path, rng: random.Random) -> None:
     for _ in range(rng.choice((1, 1, 2, 5))):
         start = rng.randrange(pages) * size
         other = rng.randrange(pages) * size
-        page = (bytes(size), b"\xff" * size, rng.randbytes(size), data[other : other + size])
-        data[start : start + size] = rng.choice(page)
+        random_page = rng.randbytes(size)
+        other_page = data[other : other + size]
+        data[start : start + size] = rng.choice(
+            (bytes(size), b"\xff" * size, random_page, other_page)
+        )
     if rng.random() < 0.5:
-        data = rng.choice((data[: rng.randrange(len(data))], data[:start], data + page[2] * 3))
+        cut_anywhere = data[: rng.randrange(len(data))]
+        cut_at_page = data[:start]
+        longer = data + random_page * 3
+        data = rng.choice((cut_anywhere, cut_at_page, longer))
     store.write_bytes(data)
 
 
@@ -150,23 +160,37 @@ def leave_a_log(store: Path, rng: random.Random) -> None:
     copies = {}
     with closing(sqlite3.connect(store, isolation_level=None)) as connection, suppress(*IMPOSSIBLE):
         connection.executescript(WITH_A_LOG)
-        sides = [store.with_name(store.name + suffix) for suffix in ("", "-wal", "-shm")]
-        copies = {side: bytearray(side.read_bytes()) for side in sides if side.exists()}
-    for side, data in copies.items():
-        if side != store and data and rng.random() < 0.6:
-            for _ in range(rng.choice((1, 3, 30))):
-                data[rng.randrange(len(data))] = rng.randrange(256)
-            del data[rng.choice((len(data), rng.randrange(len(data)))) :]
-        if side == store or rng.random() < 0.8:
-            side.write_bytes(data)
+        files = [store.with_name(store.name + suffix) for suffix in ("", "-wal", "-shm")]
+        copies = {file: bytearray(file.read_bytes()) for file in files if file.exists()}
+    for file, data in copies.items():
+        if file == store:
+            file.write_bytes(data)
+            continue
+        if data and rng.random() < 0.6:
+            _damage_and_cut(data, rng)
+        if rng.random() < 0.8:
+            file.write_bytes(data)
+
+
+def _damage_and_cut(data: bytearray, rng: random.Random) -> None:
+    """Change some bytes, and sometimes drop the end."""
+    for _ in range(rng.choice((1, 3, 30))):
+        data[rng.randrange(len(data))] = rng.randrange(256)
+    end = rng.choice((len(data), rng.randrange(len(data))))
+    del data[end:]
 
 
 def leave_a_journal(store: Path, rng: random.Random) -> None:
     page = store.read_bytes()[: _page_size(store)]
     magic = bytes.fromhex("d9d505f920a163d7")
-    store.with_name(f"{store.name}-journal").write_bytes(
-        rng.choice((b"", b"\0" * 600, magic + rng.randbytes(2000), magic + page, rng.randbytes(99)))
+    journals = (
+        b"",
+        b"\0" * 600,
+        magic + rng.randbytes(2000),
+        magic + page,
+        rng.randbytes(99),
     )
+    store.with_name(f"{store.name}-journal").write_bytes(rng.choice(journals))
 
 
 def add_triggers(store: Path, rng: random.Random) -> None:
@@ -195,10 +219,10 @@ def put_hostile_values(store: Path, rng: random.Random) -> None:
 
 def move_rows(store: Path, rng: random.Random) -> None:
     """Move rows to the ends of the position range, and create supersession cycles."""
-    ends = (-(2**63), -1, 0, 2**31, 2**53 + 1, 2**63 - 2, 2**63 - 1)
-    for position in rng.sample(ends, rng.randrange(1, len(ends))):
-        moved = f"m{rng.randrange(25)}"
-        _run(store, "UPDATE memory_items SET rowid = ? WHERE memory_id = ?", position, moved)
+    limits = (-(2**63), -1, 0, 2**31, 2**53 + 1, 2**63 - 2, 2**63 - 1)
+    for position in rng.sample(limits, rng.randrange(1, len(limits))):
+        memory_id = f"m{rng.randrange(25)}"
+        _run(store, "UPDATE memory_items SET rowid = ? WHERE memory_id = ?", position, memory_id)
     if rng.random() < 0.3:
         _run(store, "UPDATE memory_items SET superseded_by = memory_id WHERE rowid % 4")
 
@@ -232,4 +256,7 @@ def _page_size(store: Path) -> int:
 def _run(store: Path, script: str, *values: Any) -> None:
     """Run statements until one fails because of an earlier mutation."""
     with closing(sqlite3.connect(store, isolation_level=None)) as connection, suppress(*IMPOSSIBLE):
-        connection.execute(script, values) if values else connection.executescript(script)
+        if values:
+            connection.execute(script, values)
+        else:
+            connection.executescript(script)

@@ -24,7 +24,7 @@ from tests.support.programs import Task, environment
 SECTOR = 512
 ROOT: Final = 0
 _HEAD = struct.Struct("<16sQqII")
-_PROGRAM = "import pickle, sys; do, *given = pickle.load(sys.stdin.buffer); do(*given)"
+_PROGRAM = "import pickle, sys; do, *arguments = pickle.load(sys.stdin.buffer); do(*arguments)"
 
 
 class Event(NamedTuple):
@@ -41,8 +41,8 @@ class Event(NamedTuple):
     """Written bytes, the new name, or the mode of a synced file."""
 
 
-def recorded(recorder: Path, do: Task, store: Path, argument: Any) -> list[Event]:
-    """Return the changes of files that a process makes in a store's folder, in order."""
+def record_events(recorder: Path, do: Task, store: Path, argument: Any) -> list[Event]:
+    """Run a task in a process and list its changes of files in the store's folder, in order."""
     folder = store.parent
     log = folder.with_name(f"{folder.name}.recorded")
     log.unlink(missing_ok=True)
@@ -66,8 +66,30 @@ def _events(log: bytes) -> Iterator[Event]:
 
 Names = dict[int, dict[str, int]]
 """For each folder, the number of the file of each name."""
-Change = tuple[int, str, int | None]
-"""A folder, a name in it, and its new file number."""
+
+
+class Change(NamedTuple):
+    """A name in a folder that is given to a file, or to none."""
+
+    folder: int
+    name: str
+    number: int | None
+    """The file that has the name from now on."""
+
+
+class Place(NamedTuple):
+    """A name in a folder."""
+
+    folder: int
+    name: str
+
+    def holding(self, number: int | None) -> Change:
+        """Return the change that gives this name to a file, or to none."""
+        return Change(self.folder, self.name, number)
+
+
+Step = tuple[Change, ...]
+"""Changes of names that are made at once."""
 
 
 class Copy(NamedTuple):
@@ -77,6 +99,7 @@ class Copy(NamedTuple):
     content: bytes | None
     mode: int
     written: int
+    """Time of the last change, in nanoseconds."""
 
 
 Image = dict[str, Copy]
@@ -85,12 +108,18 @@ Image = dict[str, Copy]
 
 @dataclass
 class _Node:
+    """A file or folder of the simulated disk."""
+
     mode: int
     written: int = 0
+    """Time of the last change, in nanoseconds."""
     synced: bytes | None = b""
+    """Content on disk; None for a folder."""
     since: list[Event] = field(default_factory=list)
+    """Writes after the last sync."""
 
     def content(self, events: Sequence[Event]) -> bytes:
+        """Return the synced content with these writes."""
         content = bytearray(self.synced or b"")
         for event in events:
             if event.what == "truncate":
@@ -110,7 +139,7 @@ class Disk:
         self.nodes: list[_Node] = []
         self.synced_names: Names = {}
         self.names: Names = {}
-        self.pending: list[tuple[Change, ...]] = []
+        self.pending: list[Step] = []
         self._number_of_inode: dict[int, int] = {}
         self._add(folder)
 
@@ -128,7 +157,8 @@ class Disk:
         return number
 
     def _new(self, inode: int, node: _Node) -> int:
-        number = self._number_of_inode[inode] = len(self.nodes)
+        number = len(self.nodes)
+        self._number_of_inode[inode] = number
         self.nodes.append(node)
         if node.synced is None:
             self.synced_names[number] = {}
@@ -138,25 +168,27 @@ class Disk:
     def see(self, event: Event) -> None:
         match event.what:
             case "create":
-                self._change((*self._place(event.path), self._new(event.file, _Node(0o600))))
+                number = self._new(event.file, _Node(0o600))
+                self._change(self._place(event.path).holding(number))
             case "make folder":
                 number = self._new(event.file, _Node(event.at, synced=None))
-                self._change((*self._place(event.path), number))
+                self._change(self._place(event.path).holding(number))
             case "remove":
-                self._change((*self._place(event.path), None))
-            case "rename" | "exchange" | "link":
+                self._change(self._place(event.path).holding(None))
+            case "link":
                 old = self._place(event.path)
                 new = self._place(os.fsdecode(event.data))
-                names_left = {"rename": [(*old, None)], "exchange": [(*old, self._at(new))]}
-                self._change((*new, self._at(old)), *names_left.get(event.what, []))
+                self._change(new.holding(self._number_at(old)))
+            case "rename":
+                old = self._place(event.path)
+                new = self._place(os.fsdecode(event.data))
+                self._change(new.holding(self._number_at(old)), old.holding(None))
+            case "exchange":
+                old = self._place(event.path)
+                new = self._place(os.fsdecode(event.data))
+                self._change(new.holding(self._number_at(old)), old.holding(self._number_at(new)))
             case "sync folder":
-                folder = self._number_of_inode[event.file]
-                is_in_folder = [
-                    any(at[0] == folder for at in _places(step)) for step in self.pending
-                ]
-                kept_steps = self._closed({n for n, is_here in enumerate(is_in_folder) if is_here})
-                self.synced_names = self._names_after(kept_steps)
-                self.pending = [s for n, s in enumerate(self.pending) if n not in kept_steps]
+                self._sync_folder(self._number_of_inode[event.file])
             case "sync":
                 node = self.nodes[self._number_of_inode[event.file]]
                 node.synced = node.content(node.since)
@@ -166,16 +198,27 @@ class Disk:
             case _:
                 self.nodes[self._number_of_inode[event.file]].since.append(event)
 
-    def _place(self, path: str) -> tuple[int, str]:
-        *way, name = Path(path).relative_to(self.root).parts
-        folder = ROOT
-        for part in way:
-            folder = self.names[folder][part]
-        return folder, name
+    def _sync_folder(self, folder: int) -> None:
+        """Put the pending names of a folder on disk, and earlier steps with the same names."""
+        steps_of_folder = set()
+        for number, step in enumerate(self.pending):
+            if any(change.folder == folder for change in step):
+                steps_of_folder.add(number)
+        kept_steps = self._closed(steps_of_folder)
+        self.synced_names = self._names_after(kept_steps)
+        self.pending = [
+            step for number, step in enumerate(self.pending) if number not in kept_steps
+        ]
 
-    def _at(self, place: tuple[int, str]) -> int | None:
-        folder, name = place
-        return self.names[folder].get(name)
+    def _place(self, path: str) -> Place:
+        *parents, name = Path(path).relative_to(self.root).parts
+        folder = ROOT
+        for parent in parents:
+            folder = self.names[folder][parent]
+        return Place(folder, name)
+
+    def _number_at(self, place: Place) -> int | None:
+        return self.names[place.folder].get(place.name)
 
     def _change(self, *step: Change) -> None:
         """Change names in one atomic step."""
@@ -183,7 +226,7 @@ class Disk:
         _apply(self.names, step)
 
     def _closed(self, wanted: set[int]) -> list[int]:
-        """Return the steps that are kept, with all earlier steps on the same names."""
+        """Return the wanted steps with all earlier steps on the same names, in order."""
         kept_steps = []
         places = set()
         for number in reversed(range(len(self.pending))):
@@ -209,67 +252,79 @@ class Disk:
             for selected in (everything, nothing):
                 yield dict(self._image(names, selected))
         steps = range(len(self.pending))
-        until = rng.randint(0, len(steps))
-        any_of_them = {number for number in steps if rng.random() < 0.3}
-        for steps_kept in (range(until), self._closed(any_of_them), self._closed(set(steps[-1:]))):
-            parts = {number: _some_of(since, rng) for number, since in everything.items()}
+        first_steps = range(rng.randint(0, len(steps)))
+        random_steps = {number for number in steps if rng.random() < 0.3}
+        last_step = set(steps[-1:])
+        for steps_kept in (first_steps, self._closed(random_steps), self._closed(last_step)):
+            parts = {number: _random_part(since, rng) for number, since in everything.items()}
             yield dict(self._image(self._names_after(steps_kept), parts))
 
     def _image(
-        self, names: Names, kept_events: dict[int, list[Event]], folder: int = ROOT, at: str = ""
+        self,
+        names: Names,
+        kept_events: dict[int, list[Event]],
+        folder: int = ROOT,
+        prefix: str = "",
     ) -> Iterator[tuple[str, Copy]]:
+        """Yield the path and copy of everything in a folder and below it."""
         for name, number in names[folder].items():
             if name.endswith("-shm"):
                 continue  # shared memory is recreated on opening the store
             node = self.nodes[number]
             content = None if node.synced is None else node.content(kept_events[number])
-            yield f"{at}{name}", Copy(number, content, node.mode, node.written)
+            yield f"{prefix}{name}", Copy(number, content, node.mode, node.written)
             if content is None:
-                yield from self._image(names, kept_events, number, f"{at}{name}/")
+                yield from self._image(names, kept_events, number, f"{prefix}{name}/")
 
 
 def put_on_disk(image: Image, folder: Path) -> None:
+    """Replace the contents of a folder by an image."""
     for path in folder.iterdir():
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    first: dict[int, Path] = {}
-    for name, (number, content, mode, written) in sorted(image.items()):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    path_of_number: dict[int, Path] = {}
+    for name, copy in sorted(image.items()):
         path = folder / name
-        if number in first:
-            path.hardlink_to(first[number])
+        if copy.number in path_of_number:
+            path.hardlink_to(path_of_number[copy.number])
             continue
-        first[number] = path
-        if content is None:
-            path.mkdir(mode)
+        path_of_number[copy.number] = path
+        if copy.content is None:
+            path.mkdir(copy.mode)
         else:
-            path.write_bytes(content)
-            path.chmod(mode)
-            os.utime(path, ns=(written, written))
+            path.write_bytes(copy.content)
+            path.chmod(copy.mode)
+            os.utime(path, ns=(copy.written, copy.written))
 
 
-def _places(step: tuple[Change, ...]) -> set[tuple[int, str]]:
+def _places(step: Step) -> set[Place]:
     """Return the folders and names that a step changes."""
-    return {(folder, name) for folder, name, _ in step}
+    return {Place(change.folder, change.name) for change in step}
 
 
-def _apply(names: Names, step: tuple[Change, ...]) -> None:
-    for folder, name, number in step:
-        if number is None:
-            names[folder].pop(name, None)
+def _apply(names: Names, step: Step) -> None:
+    for change in step:
+        if change.number is None:
+            names[change.folder].pop(change.name, None)
         else:
-            names[folder][name] = number
+            names[change.folder][change.name] = change.number
 
 
-def _some_of(events: list[Event], rng: random.Random) -> list[Event]:
+def _random_part(events: list[Event], rng: random.Random) -> list[Event]:
     """Return a random part of the writes, each whole or in some sectors."""
     selected = [event for event in events if rng.random() < 0.5]
-    return [part for event in selected for part in _sectors_of(event, rng)]
+    parts: list[Event] = []
+    for event in selected:
+        parts += _random_sectors(event, rng)
+    return parts
 
 
-def _sectors_of(event: Event, rng: random.Random) -> Iterator[Event]:
+def _random_sectors(event: Event, rng: random.Random) -> Iterator[Event]:
     if event.what == "truncate" or rng.random() < 0.5:
         yield event
         return
     for start in range(0, len(event.data), SECTOR):
         if rng.random() < 0.5:
-            part = event.data[start : start + SECTOR]
-            yield Event("write", event.file, event.at + start, "", part)
+            yield event._replace(at=event.at + start, data=event.data[start : start + SECTOR])

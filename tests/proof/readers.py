@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from functools import partial
 from itertools import count, product
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 import memlab
 from memlab.errors import MemlabError
@@ -48,25 +48,74 @@ from tests.support.shell import run
 from tests.support.stores import episodes, write_rows
 from tests.support.transcripts import World
 
-STATE = tuple[int, int, int, int, bytes]
-Uses = Sequence[Callable[[], Any]]
+Operations = Sequence[Callable[[], Any]]
 NOW = at(9_000)
 LOG: Final = "reads.log"
 STRANGER: Final = 4103
-OTHERS: Final[tuple[Callable[[Path, Path], object], ...]] = (
-    lambda path, outside: path.symlink_to(outside),
-    lambda path, outside: path.symlink_to(outside.parent),
-    lambda path, _: path.symlink_to(path.name),
-    lambda path, _: path.symlink_to("/dev/zero"),
-    lambda path, _: path.symlink_to("nowhere"),
-    lambda path, _: os.mkfifo(path),
-    lambda path, _: path.mkdir(),
-    lambda path, _: os.truncate(path, 2**40) if not path.touch() else None,
-)
-"""Makers of special or huge files."""
-PLACED: Final = "projects/-p/memory"
+"""A user and group id that no account has."""
+CLAUDE_FOLDER: Final = "projects/-p/memory"
 """A place in which every folder is Claude Code memory."""
+CLAUDE_INDEX: Final = f"{CLAUDE_FOLDER}/MEMORY.md"
+ODEK_INDEX: Final = "memory/index.json"
+JOURNALS: Final = f"{CLAUDE_FOLDER}/.memlab/**/journal.json"
 SESSIONS: Final = "sdk_sessions (content_session_id, memory_session_id)"
+
+
+class PathState(NamedTuple):
+    """A path and its content, to see whether anything about it changed."""
+
+    inode: int
+    mode: int
+    user: int
+    group: int
+    content: bytes
+    """Target of a link; empty for what is no file of normal size."""
+
+
+def link_to_file(path: Path, outside: Path) -> None:
+    path.symlink_to(outside)
+
+
+def link_to_folder(path: Path, outside: Path) -> None:
+    path.symlink_to(outside.parent)
+
+
+def link_to_itself(path: Path, _: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def link_to_endless_device(path: Path, _: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def dangling_link(path: Path, _: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+def named_pipe(path: Path, _: Path) -> None:
+    os.mkfifo(path)
+
+
+def empty_folder(path: Path, _: Path) -> None:
+    path.mkdir()
+
+
+def huge_sparse_file(path: Path, _: Path) -> None:
+    path.touch()
+    os.truncate(path, 2**40)
+
+
+REPLACEMENTS: Final[tuple[Callable[[Path, Path], None], ...]] = (
+    link_to_file,
+    link_to_folder,
+    link_to_itself,
+    link_to_endless_device,
+    dangling_link,
+    named_pipe,
+    empty_folder,
+    huge_sparse_file,
+)
+"""Makers of special or huge files, from a path and a file outside of the folder."""
 
 
 class Reader:
@@ -85,20 +134,24 @@ class Reader:
         """Write valid files."""
         raise NotImplementedError
 
-    def looks(self) -> Uses:
-        """Return the read operations; each case runs one."""
+    def read_operations(self) -> Operations:
+        """List the read operations; each case runs one."""
         return [lambda: memlab.load(self.memory)]
 
-    def changes(self) -> Uses:
-        """Return the write operations; each case runs one after a read."""
+    def write_operations(self) -> Operations:
+        """List the write operations; each case runs one after a read."""
         return [lambda: harvest(self.memory)]
 
     def spoil(self, outside: Path, rng: random.Random) -> str:
         """Damage some files; return a description."""
-        paths = [path for pattern in self.files for path in sorted(self.folder.glob(pattern))]
-        return ", ".join(
-            spoil(rng.choice(paths), outside, rng) for _ in range(rng.choice((1, 1, 2, 4)))
-        )
+        paths: list[Path] = []
+        for pattern in self.files:
+            paths += sorted(self.folder.glob(pattern))
+        damages = []
+        for _ in range(rng.choice((1, 1, 2, 4))):
+            path = rng.choice(paths)
+            damages.append(spoil_file(path, outside, rng))
+        return ", ".join(damages)
 
     def check(self) -> None:
         """Assert invariants at the end."""
@@ -109,7 +162,7 @@ class Store(Reader):
 
     def make(self) -> None:
         self.store = make_store(self.folder / "memory.db", rows=25, page_size=512)
-        self.early = memlab.plan(self.store, memlab.KeepRecent(5), now=NOW)
+        self.plan_before_damage = self._plan()
 
     def spoil(self, outside: Path, rng: random.Random) -> str:
         mutation = mutate(self.store, rng)
@@ -117,7 +170,7 @@ class Store(Reader):
             path.chmod(path.stat().st_mode & 0o750)
         return mutation
 
-    def looks(self) -> Uses:
+    def read_operations(self) -> Operations:
         return [
             self._show,
             lambda: memlab.load(self.store, with_body=True, on_bad_row="keep"),
@@ -131,15 +184,16 @@ class Store(Reader):
     def _plan(self) -> memlab.Plan:
         return memlab.plan(self.store, memlab.KeepRecent(5), now=NOW)
 
-    def changes(self) -> Uses:
-        return [self._all]
+    def write_operations(self) -> Operations:
+        return [self._compact_and_apply]
 
-    def _all(self) -> None:
-        """Compact a copy, by a plan made now and by one made before the damage."""
+    def _compact_and_apply(self) -> None:
+        """Compact a copy, and apply plans that were made before and after the damage."""
         self._compact(copy_aside(self.store, self.folder.with_name("compacted")))
-        for new_plan in (result_of(self._plan), self.early):
-            if new_plan is not None:
-                self._delete_and_restore(new_plan)
+        plan_after_damage = result_of(self._plan)
+        if plan_after_damage is not None:
+            self._delete_and_restore(plan_after_damage)
+        self._delete_and_restore(self.plan_before_damage)
 
     def _compact(self, store: Path) -> None:
         before = self._salvaged(store)
@@ -162,9 +216,11 @@ class Store(Reader):
         """Check that each readable row is still readable or archived."""
         after = self._salvaged(self.store)
         assert_load_bearing_rows_stay(before, after)
-        missing = {p: row for p, row in before.items() if after.get(p) != row}
-        copies = copies_of(self.folder.with_name("aside") / self.store.name) if missing else {}
-        assert all(row in copies.get(position, []) for position, row in missing.items())
+        missing = {position: row for position, row in before.items() if after.get(position) != row}
+        if missing:
+            copies = copies_of(self.folder.with_name("aside") / self.store.name)
+            for position, row in missing.items():
+                assert row in copies.get(position, [])
 
 
 class Settings(Reader):
@@ -176,15 +232,16 @@ class Settings(Reader):
         (self.folder / LOG).write_text('{"memory_id": "e1", "at": "2026-01-01T00:00:00Z"}\n')
         (self.folder / "other.csv").write_text("memory_id,at\ne2,2026-01-01T00:00:00Z\n")
 
-    def looks(self) -> Uses:
+    def read_operations(self) -> Operations:
         return [
             lambda: read_settings(self.folder, "memory", self.store),
-            self._obeyed,
+            self._read_and_check_rights,
             lambda: memlab.load(self.store),
             lambda: maintain(self.store, now=NOW),
         ]
 
-    def _obeyed(self) -> None:
+    def _read_and_check_rights(self) -> None:
+        """Assert that only a file that nobody else can write has an effect."""
         settings = read_settings(self.folder, "memory.db", self.store)
         with suppress(MemlabError):
             policy_in(settings)
@@ -195,7 +252,7 @@ class Settings(Reader):
             assert not status.st_mode & 0o022
             assert status.st_uid in (0, os.geteuid())
 
-    def changes(self) -> Uses:
+    def write_operations(self) -> Operations:
         return [lambda: save_store_settings(open_source(self.store), {"target": 0.7})]
 
 
@@ -205,29 +262,35 @@ class Log(Reader):
     files = ("reads.*",)
 
     def make(self) -> None:
-        lines: list[dict[str, Any]] = [
-            {"memory_id": f"m{n % 9}", "at": f"2026-03-01T{n % 24:02}:00:00Z"} for n in range(40)
-        ]
-        for n, line in enumerate(lines):
-            if n % 3:
-                kind = ("read", "maintenance")[n % 2]
-                line |= {"session": f"s{n % 4}", "id": f"r{n}", "how": "Read", "kind": kind}
-        for end, part in ((".1", lines[:15]), ("", lines[15:30]), (".apart", lines[30:])):
+        lines = [self._line(number) for number in range(40)]
+        parts = {f"{LOG}.1": lines[:15], LOG: lines[15:30], f"{LOG}.apart": lines[30:]}
+        for name, part in parts.items():
             text = "".join(f"{json.dumps(line)}\n" for line in part)
-            (self.folder / f"{LOG}{end}").write_text(text)
+            (self.folder / name).write_text(text)
         rows = "".join(f"{line['memory_id']},{line['at']},x\n" for line in lines)
         (self.folder / "reads.csv").write_text(f"memory_id,at,session\n{rows}")
 
-    def looks(self) -> Uses:
+    @staticmethod
+    def _line(number: int) -> dict[str, str]:
+        """Make one read of the log; every third has no optional fields."""
+        line = {"memory_id": f"m{number % 9}", "at": f"2026-03-01T{number % 24:02}:00:00Z"}
+        if number % 3:
+            line["session"] = f"s{number % 4}"
+            line["id"] = f"r{number}"
+            line["how"] = "Read"
+            line["kind"] = ("read", "maintenance")[number % 2]
+        return line
+
+    def read_operations(self) -> Operations:
         return [
-            partial(self._look, *arguments)
-            for arguments in product((LOG, "reads.csv"), (True, False))
+            partial(self._describe, name, maintenance=maintenance)
+            for name, maintenance in product((LOG, "reads.csv"), (True, False))
         ]
 
-    def _look(self, name: str, maintenance: bool) -> None:
+    def _describe(self, name: str, *, maintenance: bool) -> None:
         describe_log(read_access_log(self.folder / name, maintenance=maintenance))
 
-    def changes(self) -> Uses:
+    def write_operations(self) -> Operations:
         return [self._add]
 
     def _add(self) -> None:
@@ -239,13 +302,13 @@ class Log(Reader):
 class ClaudeIndex(Reader):
     """Claude Code's files and ``MEMORY.md``."""
 
-    where = PLACED
-    files = (f"{PLACED}/*", *(f"{PLACED}/MEMORY.md",) * 3)
+    where = CLAUDE_FOLDER
+    files = (f"{CLAUDE_FOLDER}/*", CLAUDE_INDEX, CLAUDE_INDEX, CLAUDE_INDEX)
 
     def make(self) -> None:
         realistic_folder(self.memory, files=5)
 
-    def looks(self) -> Uses:
+    def read_operations(self) -> Operations:
         return [
             lambda: memlab.load(self.memory, with_body=True, on_bad_row="keep"),
             lambda: str(doctor(self.memory)),
@@ -253,7 +316,7 @@ class ClaudeIndex(Reader):
             lambda: str(open_source(self.memory).extra_report()),  # type: ignore[attr-defined]
         ]
 
-    def changes(self) -> Uses:
+    def write_operations(self) -> Operations:
         return [self._delete_and_restore]
 
     def _delete_and_restore(self) -> None:
@@ -272,18 +335,19 @@ class OdekIndex(ClaudeIndex):
     """odek's episodes and ``index.json``."""
 
     where = "memory"
-    files = ("memory/*", *("memory/index.json",) * 3)
+    files = ("memory/*", ODEK_INDEX, ODEK_INDEX, ODEK_INDEX)
 
     def make(self) -> None:
-        write_odek(self.memory, [f"what happened in run {n}\nand more" for n in range(5)])
+        write_odek(self.memory, [f"what happened in run {run}\nand more" for run in range(5)])
 
-    def looks(self) -> Uses:
-        return super().looks()[:3]
+    def read_operations(self) -> Operations:
+        return super().read_operations()[:3]  # odek has no extra report
 
     def contents(self) -> dict[str, bytes]:
         """Return the contents without whitespace of the index, whose indentation may change."""
         files = super().contents()
-        return files | {"index.json": b"".join(files.get("index.json", b"").split())}
+        index_words = files.get("index.json", b"").split()
+        return files | {"index.json": b"".join(index_words)}
 
 
 class Transcripts(Reader):
@@ -299,62 +363,80 @@ class Recalls(Reader):
     """Files that other agents write: Codex's sessions and OpenClaw's events."""
 
     def make(self) -> None:
-        threads = [f"0199{n}000-0000-7000-8000-00000000000{n}" for n in range(4)]
+        threads = [f"0199{number}000-0000-7000-8000-00000000000{number}" for number in range(4)]
         sessions = self.folder / ".codex" / "sessions" / "2026" / "08" / "01"
         sessions.mkdir(parents=True)
         ids = "<rollout_ids>\n{}\n</rollout_ids>".format("\n".join(threads))
         content = [{"type": "output_text", "text": f"<oai-mem-citation>{ids}</oai-mem-citation>"}]
         message = {"type": "message", "role": "assistant", "content": content}
+        stamp = {"timestamp": "2026-08-01T09:00:00.000Z"}
         for thread in threads:
-            lines = {"session_meta": {"id": thread, "cwd": "/w"}, "response_item": message}
+            session = {"type": "session_meta", "payload": {"id": thread, "cwd": "/w"}}
+            response = {"type": "response_item", "payload": message}
+            lines = [json.dumps(stamp | session), json.dumps(stamp | response)]
             path = sessions / f"rollout-2026-08-01T09-00-00-{thread}.jsonl"
-            stamp = {"timestamp": "2026-08-01T09:00:00.000Z"}
-            stamped = [
-                stamp | {"type": kind, "payload": payload} for kind, payload in lines.items()
-            ]
-            path.write_text("".join(f"{json.dumps(line)}\n" for line in stamped))
+            path.write_text("".join(f"{line}\n" for line in lines))
         write_workspace(self.folder / "w", days_before(NOW.date(), 4))
 
-    def looks(self) -> Uses:
+    def read_operations(self) -> Operations:
         return [lambda: str(open_source(self.folder / "w").extra_report())]
 
-    def changes(self) -> Uses:
+    def write_operations(self) -> Operations:
         return [
             partial(harvest, self.folder / name, self.folder / f"{name}.log")
             for name in (".codex", "w")
         ]
 
 
+class Table(NamedTuple):
+    """A table of another system's database, with six rows."""
+
+    name: str
+    columns: str
+    values: str
+    """Values of a row in SQL; two of them are parameters."""
+    rows: list[tuple[str, str]]
+    """The two parameters of each row."""
+
+
 class Databases(Reader):
     """Other systems' SQLite files, whose recalls are harvested and whose memories are shown."""
 
     files = ("settings.json", "*.db")
-    TABLES: ClassVar[dict[str, tuple[str, str, list[tuple[str, str]]]]] = {
-        "sqlite_vec.db": (
-            """memories (id INTEGER PRIMARY KEY, content_hash, content, tags, memory_type, metadata,
+    TABLES: ClassVar[dict[str, Table]] = {
+        "sqlite_vec.db": Table(
+            name="memories",
+            columns="""(id INTEGER PRIMARY KEY, content_hash, content, tags, memory_type, metadata,
             created_at, updated_at, created_at_iso, updated_at_iso, deleted_at)""",
-            "(NULL, ?, 'text', 'a,b', 'note', ?, 1772366400.0, NULL, NULL, NULL, NULL)",
-            [(f"{n:064x}", '{"access_queries": [{"timestamp": 1.77e9}]}') for n in range(6)],
+            values="(NULL, ?, 'text', 'a,b', 'note', ?, 1772366400.0, NULL, NULL, NULL, NULL)",
+            rows=[
+                (f"{number:064x}", '{"access_queries": [{"timestamp": 1.77e9}]}')
+                for number in range(6)
+            ],
         ),
-        "store.db": (
-            "store (prefix, key, value, created_at, updated_at, expires_at, ttl_minutes)",
-            "('users.1', ?, ?, NULL, '2026-08-01 12:00:00', '2026-08-01 15:00:00', 60.0)",
-            [(f"k{n}", "{}") for n in range(6)],
+        "store.db": Table(
+            name="store",
+            columns="(prefix, key, value, created_at, updated_at, expires_at, ttl_minutes)",
+            values="('users.1', ?, ?, NULL, '2026-08-01 12:00:00', '2026-08-01 15:00:00', 60.0)",
+            rows=[(f"k{number}", "{}") for number in range(6)],
         ),
-        "claude-mem.db": (
-            """observations (id INTEGER PRIMARY KEY, memory_session_id, project, type, title,
+        "claude-mem.db": Table(
+            name="observations",
+            columns="""(id INTEGER PRIMARY KEY, memory_session_id, project, type, title,
             narrative, concepts, created_at, created_at_epoch)""",
-            "(NULL, ?, 'w', 'feature', ?, NULL, '[\"pattern\"]', NULL, 1772366400000)",
-            [(f"s{n}", f"title {n}") for n in range(6)],
+            values="(NULL, ?, 'w', 'feature', ?, NULL, '[\"pattern\"]', NULL, 1772366400000)",
+            rows=[(f"s{number}", f"title {number}") for number in range(6)],
         ),
     }
 
     def make(self) -> None:
-        for name, (table, values, rows) in self.TABLES.items():
-            with closing(sqlite3.connect(self.folder / name)) as connection, connection:
-                connection.execute(f"CREATE TABLE {table}")
+        for file_name, table in self.TABLES.items():
+            with closing(sqlite3.connect(self.folder / file_name)) as connection, connection:
+                connection.execute(f"CREATE TABLE {table.name} {table.columns}")
                 connection.execute(f"CREATE TABLE {SESSIONS}")
-                connection.executemany(f"INSERT INTO {table.split()[0]} VALUES {values}", rows)
+                connection.executemany(
+                    f"INSERT INTO {table.name} VALUES {table.values}", table.rows
+                )
         (self.folder / "settings.json").write_text('{"CLAUDE_MEM_CONTEXT_OBSERVATIONS": "3"}')
         projects = self.folder / "projects" / "w"
         write_transcript(projects, "s1", call("Read", "/w/a.md", at(1), "s1", 1))
@@ -363,9 +445,12 @@ class Databases(Reader):
         if rng.random() < 0.4:
             return super().spoil(outside, rng)
         path = self.folder / rng.choice([*self.TABLES])
-        table = self.TABLES[path.name][0].split()[0]
+        table = self.TABLES[path.name].name
         with closing(sqlite3.connect(path)) as connection, connection:
-            columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+            columns = [
+                name
+                for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
+            ]
             for _ in range(rng.choice((1, 2, 5))):
                 column = rng.choice(columns)
                 target = rng.choice(("1", "rowid = 2", "rowid % 2"))
@@ -374,15 +459,16 @@ class Databases(Reader):
                     connection.execute(update, (rng.choice(HOSTILE_COLUMN_VALUES),))
         return f"values of {path.name}"
 
-    def looks(self) -> Uses:
-        kinds = {"mcp-memory": "sqlite_vec", "claude-mem": "claude-mem"}
-        names = [f"{kind}:{self.folder}/{name}.db" for kind, name in kinds.items()]
-        return [
-            *(partial(memlab.load, name, with_body=True, on_bad_row="keep") for name in names),
-            *(partial(memlab.plan, name, memlab.KeepRecent(1), now=NOW) for name in names),
-        ]
+    def read_operations(self) -> Operations:
+        stores = (
+            f"mcp-memory:{self.folder}/sqlite_vec.db",
+            f"claude-mem:{self.folder}/claude-mem.db",
+        )
+        loads = [partial(memlab.load, store, with_body=True, on_bad_row="keep") for store in stores]
+        plans = [partial(memlab.plan, store, memlab.KeepRecent(1), now=NOW) for store in stores]
+        return [*loads, *plans]
 
-    def changes(self) -> Uses:
+    def write_operations(self) -> Operations:
         projects = self.folder / "projects"
         return [partial(harvest, self.folder / name, transcripts=projects) for name in self.TABLES]
 
@@ -390,17 +476,18 @@ class Databases(Reader):
 class Journal(Reader):
     """The journal of an interrupted change of a folder."""
 
-    where = PLACED
-    files = (*(f"{PLACED}/.memlab/**/journal.json",) * 4, f"{PLACED}/.memlab/**/*")
+    where = CLAUDE_FOLDER
+    files = (JOURNALS, JOURNALS, JOURNALS, JOURNALS, f"{CLAUDE_FOLDER}/.memlab/**/*")
 
     def make(self) -> None:
+        """Interrupt a change ever later, until two files have been moved aside."""
         calls = count(1)
         while len(list(self.memory.glob(".memlab/1/out/*"))) < 2:
             shutil.rmtree(self.memory, ignore_errors=True)
-            self._cut_short(next(calls))
+            self._interrupt_change(next(calls))
 
-    def _cut_short(self, at_call: int) -> None:
-        write_memories(self.memory, *"abcde", line="- [T]({}.md) hook")
+    def _interrupt_change(self, at_call: int) -> None:
+        write_memories(self.memory, "a", "b", "c", "d", "e", line="- [T]({}.md) hook")
         plan = memlab.plan(self.memory, memlab.KeepRecent(1), now=NOW)
         with suppress(Crashed), crashing(at_call):
             memlab.apply(plan, now=NOW)
@@ -421,14 +508,15 @@ class Journal(Reader):
             return "another folder"
         return super().spoil(outside, rng)
 
-    def looks(self) -> Uses:
+    def read_operations(self) -> Operations:
         return [lambda: memlab.load(self.memory, with_body=True), lambda: str(doctor(self.memory))]
 
-    def changes(self) -> Uses:
+    def write_operations(self) -> Operations:
         self.before = set(self._texts())
-        return [self._taken_back]
+        return [self._recover]
 
-    def _taken_back(self) -> None:
+    def _recover(self) -> None:
+        """Begin a change, which first undoes the interrupted one."""
         with open_source(self.memory).changing():
             pass
 
@@ -443,8 +531,8 @@ class Journal(Reader):
                 yield data
 
 
-_KINDS = (Store, Settings, Log, ClaudeIndex, OdekIndex, Journal, Transcripts, Recalls, Databases)
-READERS: Final[dict[str, type[Reader]]] = {kind.__name__: kind for kind in _KINDS}
+_READERS = (Store, Settings, Log, ClaudeIndex, OdekIndex, Journal, Transcripts, Recalls, Databases)
+READERS: Final[dict[str, type[Reader]]] = {reader.__name__: reader for reader in _READERS}
 
 
 def content_of(path: Path) -> bytes | None:
@@ -452,30 +540,38 @@ def content_of(path: Path) -> bytes | None:
     status = path.lstat()
     if path.name.endswith("-shm"):
         return None
-    return path.read_bytes() if stat.S_ISREG(status.st_mode) and status.st_size < 2**26 else None
+    is_regular = stat.S_ISREG(status.st_mode)
+    if not is_regular or status.st_size >= 2**26:
+        return None
+    return path.read_bytes()
 
 
-def state_of(folder: Path) -> dict[str, STATE]:
-    """Return inode, permissions, owner and content of every path, without following links."""
-    entries = {}
+def states_in(folder: Path) -> dict[str, PathState]:
+    """Return the state of every path in a folder, without following links."""
+    states = {}
     for path in folder.rglob("*"):
         status = path.lstat()
-        data = os.fsencode(path.readlink()) if path.is_symlink() else content_of(path)
-        owner = status.st_uid, status.st_gid
-        name = str(path.relative_to(folder))
-        entries[name] = status.st_ino, status.st_mode, *owner, data or b""
-    return entries
+        content = os.fsencode(path.readlink()) if path.is_symlink() else content_of(path)
+        states[str(path.relative_to(folder))] = PathState(
+            inode=status.st_ino,
+            mode=status.st_mode,
+            user=status.st_uid,
+            group=status.st_gid,
+            content=content or b"",
+        )
+    return states
 
 
-def spoil(path: Path, outside: Path, rng: random.Random) -> str:
+def spoil_file(path: Path, outside: Path, rng: random.Random) -> str:
     """Damage or replace a file; return a description."""
     if path.is_symlink() or not path.is_file() or path.stat().st_size > 2**20:
         return "nothing"
     choice = rng.random()
     if choice < 0.06:
         path.unlink()
-        rng.choice(OTHERS)(path, outside)
-        return f"something else for {path.name}"
+        replace = rng.choice(REPLACEMENTS)
+        replace(path, outside)
+        return f"{replace.__name__} for {path.name}"
     if choice < 0.1:
         path.chmod(rng.choice((0o000, 0o4777, 0o6755, 0o666, 0o604, 0o2640)))
         if os.geteuid() == 0 and rng.random() < 0.5:
@@ -507,7 +603,8 @@ def in_json(data: bytes, rng: random.Random) -> bytes:
     """Change values of a JSON file or of some of its lines; otherwise change bytes."""
     for end in (b"\n\0\n", b"\n"):
         parts = data.split(end)
-        for number in rng.sample(range(len(parts)), min(len(parts), rng.choice((1, 2, 8)))):
+        part_count = min(len(parts), rng.choice((1, 2, 8)))
+        for number in rng.sample(range(len(parts)), part_count):
             with suppress(ValueError, RecursionError):
                 value = json.loads(parts[number])
                 for _ in range(rng.choice((1, 1, 1, 2, 5))):

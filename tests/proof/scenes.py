@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from memlab import KeepRecent, SqliteMemoryStore, apply, load, plan
 from memlab.errors import AlreadyAppliedError, ArchiveError
@@ -40,6 +40,7 @@ NOW = datetime(2025, 6, 1, tzinfo=UTC)
 KEEP = 20
 ROWS = 120
 _TEXTS = ("shipped, well", "né à Zürich — 北京 🦀", "NUL \0 inside", "", "tab\tand\nline")
+_TAGS: Final[list[tuple[str, ...]]] = [(), ("outcome",), ("rejected-path",), ("größe", "b")]
 
 
 def make_store(path: Path, *, rows: int, journal: str = "wal", page_size: int = 4096) -> Path:
@@ -60,17 +61,23 @@ def make_store(path: Path, *, rows: int, journal: str = "wal", page_size: int = 
 
 
 def _row(number: int, rng: random.Random) -> Row:
-    sequence = {"source_event_id": f"event-{number}", "source_sequence": number}
+    kind = rng.choices(["semantic", "episodic", "procedural"], weights=[1, 10, 1])[0]
+    tags = rng.choice(_TAGS)
+    columns: dict[str, Any] = {}
+    if number % 4 == 1:
+        columns["evidence_refs_json"] = f'["m{number - 1}"]'
+    if number % 5 == 0:
+        columns["source_event_id"] = f"event-{number}"
+        columns["source_sequence"] = number
     return row(
         f"m{number}",
-        rng.choices(["semantic", "episodic", "procedural"], weights=[1, 10, 1])[0],
-        *rng.choice([(), ("outcome",), ("rejected-path",), ("größe", "b")]),
+        kind,
+        *tags,
         title=f"{rng.choice(_TEXTS)} {number}",
         body=rng.choice(_TEXTS) * rng.choice((1, 20, 100)),
         confidence=rng.random(),
         created_at=(START + timedelta(hours=number)).isoformat(),
-        evidence_refs_json=f'["m{number - 1}"]' if number % 4 == 1 else "[]",
-        **(sequence if number % 5 == 0 else {}),
+        **columns,
     )
 
 
@@ -126,8 +133,8 @@ class Scene(ABC):
     def finish(self, children: Children, store: Path) -> None:
         """Repeat the operation; only a finished one may be rejected."""
         ended = children.run(self.operation, store=store, argument=self.argument)
-        if not isinstance(ended.error, AlreadyAppliedError):
-            assert ended.error is None, repr(ended)
+        if ended.error is not None:
+            assert isinstance(ended.error, AlreadyAppliedError), repr(ended)
         self.check_done(store)
 
 
@@ -151,6 +158,7 @@ class RowScene(Scene):
 
 
 def row_scene(folder: Path, operation: str, journal: str) -> RowScene:
+    """Make a store and the scene of an operation on it."""
     folder.mkdir()
     store = make_store(folder / "memory.db", rows=ROWS, journal=journal)
     contents = rows_of(store)
@@ -161,19 +169,47 @@ def row_scene(folder: Path, operation: str, journal: str) -> RowScene:
     assert_compacted(contents, remaining, KEEP)
     if operation == "apply":
         return RowScene(
-            tasks.apply_plan, new_plan.to_json(), store, contents, contents, remaining, signals
+            operation=tasks.apply_plan,
+            argument=new_plan.to_json(),
+            store=store,
+            whole=contents,
+            before=contents,
+            after=remaining,
+            signals=signals,
         )
     if operation == "restore":
         apply(new_plan, now=NOW)
         return RowScene(
-            tasks.restore_rows, new_plan.digest, store, contents, remaining, contents, signals
+            operation=tasks.restore_rows,
+            argument=new_plan.digest,
+            store=store,
+            whole=contents,
+            before=remaining,
+            after=contents,
+            signals=signals,
         )
     if operation == "compact_episodic":
-        return RowScene(tasks.compact, KEEP, store, remaining, contents, remaining, [])
+        return RowScene(
+            operation=tasks.compact,
+            argument=KEEP,
+            store=store,
+            whole=remaining,
+            before=contents,
+            after=remaining,
+            signals=[],
+        )
     with SqliteMemoryStore(store) as opened:
         opened.compact_episodic(KEEP)
         opened.connection.execute(f"PRAGMA journal_mode = {journal}")
-    return RowScene(tasks.vacuum_store, None, store, remaining, remaining, remaining, [])
+    return RowScene(
+        operation=tasks.vacuum_store,
+        argument=None,
+        store=store,
+        whole=remaining,
+        before=remaining,
+        after=remaining,
+        signals=[],
+    )
 
 
 ROW_SCENES: Final[dict[str, Callable[[Path], RowScene]]] = {
@@ -184,12 +220,21 @@ ROW_SCENES: Final[dict[str, Callable[[Path], RowScene]]] = {
 }
 """Each operation with each journal mode."""
 
-VIEW = "what a reader sees"
+VIEW = "the loaded frame"
 """Key of the loaded frame, beside the names of files."""
 INDEXES = ("MEMORY.md", "index.json")
-LEFT = (".memlab-", LOCK)
+LEFTOVERS = (".memlab-", LOCK)
 """Prefixes of files that a change may leave behind."""
 _LINK = re.compile(r"\]\(([^)]+\.md)\)", re.IGNORECASE)
+
+
+class FileState(NamedTuple):
+    """A file, to see whether anything about it changed."""
+
+    content: bytes
+    mode: int
+    modified: int
+    """Time of the last change, in nanoseconds."""
 
 
 @dataclass
@@ -199,25 +244,26 @@ class FolderScene(Scene):
     digest: str
 
     def state(self, store: Path) -> dict[Any, Any]:
-        """Return bytes, mode and time of every file, without the time of an index."""
+        """Return the state of every file, without the time of an index."""
         contents: dict[str, Any] = {VIEW: str(load(store, with_body=True).to_csv())}
         for path in store.rglob("*"):
             name = str(path.relative_to(store))
             status = path.stat()
-            if path.is_file() and not name.startswith(LEFT):
-                when = 0 if name in INDEXES else status.st_mtime_ns
-                contents[name] = (path.read_bytes(), status.st_mode, when)
+            if path.is_file() and not name.startswith(LEFTOVERS):
+                modified = 0 if name in INDEXES else status.st_mtime_ns
+                contents[name] = FileState(path.read_bytes(), status.st_mode, modified)
         return contents
 
     def check(self, store: Path) -> None:
         if archive_of(store).exists():
             assert_sound(archive_of(store))
-        files = [record.get("file") for _, record in records_in_archive_of(store)]
-        present = {stored(file["data"])[0] for file in files if file}
+        archived_files = [record.get("file") for _, record in records_in_archive_of(store)]
+        present = {stored(file["data"]).value for file in archived_files if file}
         contents = self.state(store)
-        present |= {file[0] for name, file in contents.items() if name != VIEW}
+        present |= {file.content for name, file in contents.items() if name != VIEW}
         names = set(self.whole) - {*INDEXES, VIEW}
-        assert {name for name in names if self.whole[name][0] not in present} == set()
+        lost = {name for name in names if self.whole[name].content not in present}
+        assert lost == set()
         assert _names_without_a_file(contents) <= _names_without_a_file(self.whole)
         assert contents[VIEW] in (self.before[VIEW], self.after[VIEW])
 
@@ -234,8 +280,8 @@ def _names_without_a_file(files: dict[str, Any]) -> set[str]:
     """Return the targets of index links that do not exist."""
     if "MEMORY.md" not in files:
         return set()
-    named = _LINK.findall(files["MEMORY.md"][0].decode())
-    return {name.replace("%20", " ") for name in named} - set(files)
+    targets = _LINK.findall(files["MEMORY.md"].content.decode())
+    return {target.replace("%20", " ") for target in targets} - set(files)
 
 
 def _claude(folder: Path) -> Path:
@@ -264,13 +310,21 @@ def _openclaw(folder: Path) -> Path:
 def _folder_scene(folder: Path, system: Callable[[Path], Path], operation: str) -> FolderScene:
     """Make a folder and a plan that deletes some of it; the operation applies or restores it.
 
-    What is to be true afterwards is found out on a copy.
+    The state after the operation comes from a run on a copy.
     """
     folder.mkdir()
     store = system(folder)
     new_plan = plan(store, KeepRecent(2), now=claude_store.START)
     assert len(new_plan.memories) > 2
-    scene = FolderScene(tasks.apply_plan, new_plan.to_json(), store, {}, {}, {}, new_plan.digest)
+    scene = FolderScene(
+        operation=tasks.apply_plan,
+        argument=new_plan.to_json(),
+        store=store,
+        whole={},
+        before={},
+        after={},
+        digest=new_plan.digest,
+    )
     scene.before = scene.state(store)
     scene.whole = {name: file for name, file in scene.before.items() if name not in DERIVED}
     copy = copy_aside(store, folder.with_name(f"{folder.name} aside"))
@@ -285,9 +339,13 @@ def _folder_scene(folder: Path, system: Callable[[Path], Path], operation: str) 
     return scene
 
 
+_SYSTEMS: Final = {
+    "claude": _claude,
+    "claude_below": _claude_below,
+    "odek": _odek,
+    "openclaw": _openclaw,
+}
 FOLDER_SCENES: Final[dict[str, Callable[[Path], FolderScene]]] = {
-    f"{operation} {system.__name__[1:]}": partial(_folder_scene, system=system, operation=operation)
-    for operation, system in product(
-        ("apply", "restore"), (_claude, _claude_below, _odek, _openclaw)
-    )
+    f"{operation} {name}": partial(_folder_scene, system=_SYSTEMS[name], operation=operation)
+    for operation, name in product(("apply", "restore"), _SYSTEMS)
 }

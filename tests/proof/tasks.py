@@ -36,13 +36,13 @@ def compact(store: Path, argument: int) -> int:
         return opened.compact_episodic(argument)
 
 
-def without_privileges(arguments: tuple[Any, ...]) -> Any:
+def without_privileges(do: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """Run a task as a user who owns nothing."""
     if os.geteuid() == 0:
         os.setgroups([])
         os.setresgid(65534, 65534, 65534)
         os.setresuid(65534, 65534, 65534)
-    task, *rest = arguments
-    return task(*rest)
+    return do(*arguments)
 
 
 def apply_in_steps(
@@ -50,7 +50,7 @@ def apply_in_steps(
 ) -> str:
     """Apply a plan; at one step create a file and wait for another file.
 
-    Returns the digest of the plan, or why it was refused.
+    Return the digest of the plan, or the error of a refused plan.
     """
 
     def on_step(step: str) -> None:

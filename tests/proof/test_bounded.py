@@ -1,7 +1,7 @@
 """Upper bounds on the memory that commands use on large stores.
 
-Each command runs in a process of its own, which says at its end how much it had at most: more than
-the same command on a store of next to nothing.
+Each command runs in a process of its own, which prints its peak memory at its end. It is compared
+with the peak of the same command on a tiny store.
 """
 
 import subprocess
@@ -22,13 +22,15 @@ from memlab.cli import main
 try:
     main(sys.argv[1:], standalone_mode=False)
 finally:
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(most * (1 if sys.platform == "darwin" else 1024), file=sys.stderr)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    unit = 1 if sys.platform == "darwin" else 1024
+    print(peak * unit, file=sys.stderr)
 """
-LOOKS = ("show", "size", "compact --keep-recent 5", "doctor")
+READING_COMMANDS = ("show", "size", "compact --keep-recent 5", "doctor")
 
 
 def peak_memory(store: Path, *arguments: str) -> int:
+    """Return the peak memory of a command on a store, in bytes."""
     command, *options = arguments
     program = [sys.executable, "-c", RUN, command, str(store), *options]
     result = subprocess.run(program, capture_output=True, text=True, check=True)
@@ -42,17 +44,18 @@ def peak_memory_of_tiny_store(*arguments: str) -> int:
         return peak_memory(write_rows(Path(folder) / "memory.db", episodes(20)), *arguments)
 
 
-@pytest.mark.parametrize("arguments", LOOKS)
-def test_reading_a_large_memory_uses_less_than_its_size(tmp_path: Path, arguments: str) -> None:
+@pytest.mark.parametrize("command", READING_COMMANDS)
+def test_reading_a_large_memory_uses_less_than_its_size(tmp_path: Path, command: str) -> None:
     store = write_rows(tmp_path / "memory.db", [row("e0", body="é" * 32 * MB), *episodes(20)])
-    looking = arguments.split()
-    assert peak_memory(store, *looking) - peak_memory_of_tiny_store(*looking) < 32 * MB
+    arguments = command.split()
+    more_memory = peak_memory(store, *arguments) - peak_memory_of_tiny_store(*arguments)
+    assert more_memory < 32 * MB
 
 
 MANY = 150_000
 
 
-def many(path: Path, tags: str = "'[\"shared\"]'") -> Path:
+def store_of_many_episodes(path: Path, tags: str = "'[\"shared\"]'") -> Path:
     """Write a store of many episodes; `tags` is an SQL expression of their number n."""
     run_sql(
         path,
@@ -68,21 +71,22 @@ def many(path: Path, tags: str = "'[\"shared\"]'") -> Path:
 
 
 def test_distinct_tags_are_not_held_in_memory_by_show(tmp_path: Path) -> None:
-    alike = many(tmp_path / "alike.db")
-    differing = many(tmp_path / "differing.db", """'["tag ' || n || '","area:' || n || '"]'""")
-    assert peak_memory(differing, "show") - peak_memory(alike, "show") < 420 * MANY
+    same_tags = store_of_many_episodes(tmp_path / "same.db")
+    distinct_tags = store_of_many_episodes(
+        tmp_path / "distinct.db", """'["tag ' || n || '","area:' || n || '"]'"""
+    )
+    more_memory = peak_memory(distinct_tags, "show") - peak_memory(same_tags, "show")
+    assert more_memory < 420 * MANY
 
 
 @pytest.mark.parametrize(
-    ("saved", "bytes_per_memory"), [(False, 900), (True, 1_100)], ids=["shown", "saved"]
+    ("is_saved", "bytes_per_memory"), [(False, 900), (True, 1_100)], ids=["shown", "saved"]
 )
 def test_large_plan_uses_little_more_memory_than_its_text(
-    tmp_path: Path, saved: bool, bytes_per_memory: int
+    tmp_path: Path, is_saved: bool, bytes_per_memory: int
 ) -> None:
-    store = many(tmp_path / "memory.db")
-    plan = str(tmp_path / "plan.json")
-    arguments = ["compact", "--keep-recent", "50", *(["--save-plan", plan] if saved else [])]
-    most = peak_memory(store, *arguments)
-    assert (
-        most - peak_memory_of_tiny_store("compact", "--keep-recent", "50") < bytes_per_memory * MANY
-    )
+    store = store_of_many_episodes(tmp_path / "memory.db")
+    compact = ["compact", "--keep-recent", "50"]
+    saving = ["--save-plan", str(tmp_path / "plan.json")] if is_saved else []
+    more_memory = peak_memory(store, *compact, *saving) - peak_memory_of_tiny_store(*compact)
+    assert more_memory < bytes_per_memory * MANY

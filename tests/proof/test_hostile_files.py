@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from memlab import clock
-from tests.proof.readers import READERS, STATE, Reader, Store, state_of
+from tests.proof.readers import READERS, PathState, Reader, Store, states_in
 from tests.support.invariants import result_of
 from tests.support.programs import Children, forked
 
-FILES = int(os.environ.get("MEMLAB_HOSTILE_FILES", "60"))
+CASES = int(os.environ.get("MEMLAB_HOSTILE_FILES", "60"))
 """How often the files of each reader are damaged, from seed 0 on; each takes 0.2 s of a core."""
-STORES = max(300, FILES)
-"""Number of damaged stores; a store can be damaged in most ways."""
+STORE_CASES = max(300, CASES)
+"""How often a store is damaged, for which there are most ways."""
 PATIENCE = 60
 """Seconds after which a call counts as hanging."""
 
@@ -45,9 +45,9 @@ def test_hostile_file_gives_a_result_or_a_memlab_error(
     for path in case.rglob("*"):
         path.chmod(path.stat().st_mode & 0o750)
     case.rename(scratch / "whole")
-    arguments = {"reader": reader, "outside": outside}
-    for seed in range(STORES if name == Store.__name__ else FILES):
-        ended = examiners.run(examine, **arguments, seed=seed)
+    cases = STORE_CASES if name == Store.__name__ else CASES
+    for seed in range(cases):
+        ended = examiners.run(examine, reader=reader, outside=outside, seed=seed)
         assert ended.code == 0, f"seed {seed}"
         assert ended.error is None, f"seed {seed}"
         assert ended.result is None, f"seed {seed}"
@@ -68,35 +68,38 @@ def examine(reader: Reader, outside: Path, seed: int) -> str | None:
         mutation = reader.spoil(outside / "canary", rng)
         for path in case.rglob("*"):
             os.utime(path, (seed, seed), follow_symlinks=False)
-        before = state_of(case)
-        around = state_of(outside)
-        result_of(rng.choice(reader.looks()))
-        assert state_of(case) == before
-        result_of(rng.choice(reader.changes()))
+        before = states_in(case)
+        outside_before = states_in(outside)
+        result_of(rng.choice(reader.read_operations()))
+        assert states_in(case) == before
+        result_of(rng.choice(reader.write_operations()))
         reader.check()
-        assert state_of(outside) == around
-        check_rights(before, state_of(case))
+        assert states_in(outside) == outside_before
+        check_rights(before, states_in(case))
     except Exception:  # noqa: BLE001 - any error is the result
         return f"{mutation}: {traceback.format_exc()}"
     return None
 
 
-def check_rights(before: dict[str, STATE], after: dict[str, STATE]) -> None:
+def check_rights(before: dict[str, PathState], after: dict[str, PathState]) -> None:
     """Check that new files have no more permissions than their folder or the replaced file."""
-    owners = {(os.geteuid(), os.getegid()), *(state[2:4] for state in before.values())}
-    present = {state[0] for state in before.values()}
-    for name, (number, mode, user, group, _) in after.items():
-        if number not in present:
-            replaced = before[name][1] if name in before else 0
-            assert not mode & 0o7000, name
-            assert not stat.S_IMODE(mode) & ~(replaced | 0o750), name
-            assert (user, group) in owners, name
+    owners = {(state.user, state.group) for state in before.values()}
+    owners.add((os.geteuid(), os.getegid()))
+    inodes_before = {state.inode for state in before.values()}
+    for name, state in after.items():
+        if state.inode in inodes_before:
+            continue
+        replaced_mode = before[name].mode if name in before else 0
+        too_much = ~(replaced_mode | 0o750)
+        assert not state.mode & 0o7000, name
+        assert not stat.S_IMODE(state.mode) & too_much, name
+        assert (state.user, state.group) in owners, name
 
 
 @pytest.mark.parametrize("name", READERS)
 def test_unmodified_file_is_read_and_changed(name: str, tmp_path: Path) -> None:
     reader = READERS[name](tmp_path)
     reader.make()
-    for use in (*reader.looks(), *reader.changes()):
-        use()
+    for operation in (*reader.read_operations(), *reader.write_operations()):
+        operation()
     reader.check()

@@ -51,23 +51,33 @@ TEXTS: Final = {
     "quotes": "'; DROP TABLE memory_items; -- \" ` \\ $(touch owned) | & ;",
 }
 LONG: Final = 2_000_000
+"""Characters of the longest text."""
+
+
+def hostile_columns(text: str) -> dict[str, dict[str, str]]:
+    """Return columns of rows that have a hostile text, by the place that it stands in."""
+    list_of_text = json.dumps([text])
+    return {
+        "title": {"title": text},
+        "body": {"body": text},
+        "tag": {"tags_json": list_of_text},
+        "id": {"memory_id": f"{text} id", "title": text, "superseded_by": f"gone {text} id"},
+        "reference": {
+            "authored_by": text,
+            "source_task_ref": text,
+            "evidence_refs_json": list_of_text,
+        },
+        "again": {"memory_id": f"again {text[:9]}", "title": text},
+    }
 
 
 def make_hostile_store(path: Path, texts: dict[str, str]) -> Path:
     """Write a store whose titles, bodies, tags, ids, authors and references are hostile."""
     rows = []
     for number, (name, text) in enumerate(texts.items()):
-        tags = json.dumps([text])
-        odd: dict[str, dict[str, str]] = {
-            "title": {"title": text},
-            "body": {"body": text},
-            "tag": {"tags_json": tags},
-            "id": {"memory_id": f"{text} id", "title": text, "superseded_by": f"gone {text} id"},
-            "reference": {"authored_by": text, "source_task_ref": text, "evidence_refs_json": tags},
-            "again": {"memory_id": f"again {text[:9]}", "title": text},
-        }
-        when = (START + timedelta(hours=number)).isoformat()
-        rows += [row(f"{name}-{place}", created_at=when) | odd[place] for place in odd]
+        created_at = (START + timedelta(hours=number)).isoformat()
+        for place, columns in hostile_columns(text).items():
+            rows.append(row(f"{name}-{place}", created_at=created_at) | columns)
     return write_rows(path, rows)
 
 
@@ -89,11 +99,22 @@ def store(hostile: Path, scratch: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a hostile store without the long text."""
     return make_hostile_store(tmp_path_factory.mktemp("small") / "memory.db", TEXTS)
 
 
+_HANDLERS: Final = """
+[...document.querySelectorAll('*')].flatMap(element => [...element.attributes])
+    .filter(attribute =>
+        attribute.name.startsWith('on') || /^\\s*javascript:/i.test(attribute.value))
+    .map(attribute => attribute.value)
+"""
+"""Values of all attributes of a page that run scripts."""
+
+
 @pytest.fixture
-def opened() -> Iterator[Any]:
+def browser_page() -> Iterator[Any]:
+    """Open an empty page of a browser without a window."""
     playwright = pytest.importorskip("playwright.sync_api")
     chromium = shutil.which("chromium")
     if chromium is None:
@@ -110,36 +131,44 @@ def opened() -> Iterator[Any]:
 
 
 def control_characters(text: str) -> set[str]:
-    """Return the control and invisible characters of a text."""
-    return {c for c in text if unicodedata.category(c) in {"Cc", "Cf", "Zl", "Zp", "Cs"}} - {"\n"}
+    """Return the control and invisible characters of a text, except the line feed."""
+    categories = {"Cc", "Cf", "Zl", "Zp", "Cs"}
+    return {
+        character
+        for character in text
+        if unicodedata.category(character) in categories and character != "\n"
+    }
 
 
 def test_no_command_prints_control_sequences(store: Path, scratch: Path) -> None:
-    planned = scratch / "plan.json"
+    plan_file = scratch / "plan.json"
     commands: list[tuple[object, ...]] = [
-        *((word, store) for word in ("show", "size", "rows", "doctor")),
-        ("compact", store, "--keep-recent", 3, "--save-plan", planned),
-        ("apply", planned),
-        ("apply", planned),
+        ("show", store),
+        ("size", store),
+        ("rows", store),
+        ("doctor", store),
+        ("compact", store, "--keep-recent", 3, "--save-plan", plan_file),
+        ("apply", plan_file),
+        ("apply", plan_file),
         ("archive", store),
         ("archive", store, "--rows"),
         ("archive", store, "--search", "owned"),
         ("restore", store, "0000"),
         ("doctor", store),
         ("vacuum", store),
-        *(("restore", store, f"no {text}") for text in TEXTS.values()),
     ]
+    commands += [("restore", store, f"no {text}") for text in TEXTS.values()]
     for command in commands:
         result = run(*command)
         assert result.output
-        assert command[0] != "restore" or result.output.count("\n") == 1
+        if command[0] == "restore":
+            assert result.output.count("\n") == 1
         assert control_characters(result.output) == set(), command
         assert len(result.output) < MOST_SHOWN, command
 
 
 def test_error_messages_with_long_ids_are_short(store: Path) -> None:
-    new_plan = plan(store, KeepRecent(3), now=NOW)
-    receipt = apply(new_plan, now=NOW)
+    receipt = apply(plan(store, KeepRecent(3), now=NOW), now=NOW)
     with pytest.raises(MemlabError) as unknown:
         restore(receipt, ids=["B" * LONG])
     run_sql(store, "UPDATE memory_items SET body = 'changed'")
@@ -156,6 +185,8 @@ def test_error_messages_with_long_ids_are_short(store: Path) -> None:
 
 
 class Tags(HTMLParser):
+    """The names of all tags and attributes of a page."""
+
     def __init__(self, page: str) -> None:
         super().__init__()
         self.tags: set[str] = set()
@@ -167,47 +198,57 @@ class Tags(HTMLParser):
         self.attributes |= {name for name, _ in attrs}
 
 
-def shown_in_notebooks(path: Path) -> Iterator[Any]:
+def results_with_html(path: Path) -> Iterator[Any]:
+    """Yield results that a notebook shows as HTML, before and after an applied plan."""
     frame = memlab.load(path)
     new_plan = plan(path, KeepRecent(3), now=NOW)
-    yield from (frame, summarize(frame, now=NOW), boot_context(frame), memlab.recommend_cap(frame))
-    yield from (doctor(path), space(path), new_plan)
-    yield from (apply(new_plan, now=NOW), archived_rows(path), doctor(path))
+    yield frame
+    yield summarize(frame, now=NOW)
+    yield boot_context(frame)
+    yield memlab.recommend_cap(frame)
+    yield doctor(path)
+    yield space(path)
+    yield new_plan
+    yield apply(new_plan, now=NOW)
+    yield archived_rows(path)
+    yield doctor(path)
 
 
 def test_notebook_html_is_escaped_and_short(store: Path) -> None:
     layout = {"div", "p", "strong", "table", "thead", "tbody", "tr", "th", "td", "style", "br"}
-    for html in shown_in_notebooks(store):
-        page = html._repr_html_()
-        printed = str(html)
+    for result in results_with_html(store):
+        page = result._repr_html_()
+        printed = str(result)
         tags = Tags(page)
-        assert tags.tags <= layout, type(html)
-        assert tags.attributes <= {"style", "class", "border", "scoped"}, type(html)
-        assert max(len(page), len(printed)) < MOST_SHOWN, type(html)
-        if not isinstance(html, pd.DataFrame):  # pandas prints unknown characters unescaped
-            assert control_characters(printed) == set(), type(html)
+        assert tags.tags <= layout, type(result)
+        assert tags.attributes <= {"style", "class", "border", "scoped"}, type(result)
+        assert len(page) < MOST_SHOWN, type(result)
+        assert len(printed) < MOST_SHOWN, type(result)
+        if not isinstance(result, pd.DataFrame):  # pandas prints unknown characters unescaped
+            assert control_characters(printed) == set(), type(result)
 
 
 def report_of(store: Path, page: Path) -> Path:
     """Write the report of a store with a hostile name."""
-    named = store.rename(store.with_name(TEXTS["image"].replace("/", "")[:60]))
-    result = run("report", named, "-o", page, "--keep-recent", 3)
+    hostile_name = TEXTS["image"].replace("/", "")[:60]
+    renamed = store.rename(store.with_name(hostile_name))
+    result = run("report", renamed, "-o", page, "--keep-recent", 3)
     assert result.exit_code == 0, result.output
     return page
 
 
 def notebook_of(store: Path, page: Path) -> Path:
     """Write a page of everything that a notebook shows of the texts of a store."""
-    code = (
+    cells = (
         f"import memlab; from memlab.upkeep.health import doctor; store = {str(store)!r}",
         "memlab.load(store, with_body=True)",
-        "made = memlab.plan(store, memlab.KeepRecent(3)); made",
-        "print(made)",
-        "memlab.apply(made)",
+        "plan = memlab.plan(store, memlab.KeepRecent(3)); plan",
+        "print(plan)",
+        "memlab.apply(plan)",
         "memlab.compaction.archived_rows(store)",
         "doctor(store)",
     )
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in code])
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     NotebookClient(notebook, resources={"metadata": {"path": str(page.parent)}}).execute()
     urls = ("require_js_url", "mathjax_url", "jquery_url", "mermaid_js_url")
     exporter = HTMLExporter(html_manager_semver_range="", **dict.fromkeys(urls, ""))
@@ -216,34 +257,35 @@ def notebook_of(store: Path, page: Path) -> Path:
     return page
 
 
-@pytest.mark.parametrize("make", [report_of, notebook_of])
+@pytest.mark.parametrize("write_page", [report_of, notebook_of])
 def test_page_runs_no_script_and_fetches_nothing(
-    make: Callable[[Path, Path], Path], small: Path, scratch: Path, opened: Any
+    write_page: Callable[[Path, Path], Path], small: Path, scratch: Path, browser_page: Any
 ) -> None:
-    page = make(copy_aside(small, scratch / "copy"), scratch / "page.html")
-    requests = list[str]()
-    dialogs = list[str]()
-    opened.on("request", lambda request: requests.append(request.url))
-    opened.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
-    opened.goto(page.as_uri(), wait_until="networkidle")
+    page = write_page(copy_aside(small, scratch / "copy"), scratch / "page.html")
+    requests: list[str] = []
+    dialogs: list[str] = []
 
-    assert [url for url in requests if not url.startswith(("data:", "blob:"))] == [page.as_uri()]
+    def note_and_dismiss(dialog: Any) -> None:
+        dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    browser_page.on("request", lambda request: requests.append(request.url))
+    browser_page.on("dialog", note_and_dismiss)
+    browser_page.goto(page.as_uri(), wait_until="networkidle")
+
+    fetched = [url for url in requests if not url.startswith(("data:", "blob:"))]
+    assert fetched == [page.as_uri()]
     assert dialogs == []
-    assert opened.evaluate("window.owned") is None
-    assert opened.title() != "owned"
-    handlers = opened.evaluate(
-        "[...document.querySelectorAll('*')].flatMap(element => [...element.attributes])"
-        ".filter(each => each.name.startsWith('on') || /^\\s*javascript:/i.test(each.value))"
-        ".map(each => each.value)"
-    )
-    assert handlers == []
+    assert browser_page.evaluate("window.owned") is None
+    assert browser_page.title() != "owned"
+    assert browser_page.evaluate(_HANDLERS) == []
 
 
-def test_browser_detects_scripts_and_requests(scratch: Path, opened: Any) -> None:
+def test_browser_detects_scripts_and_requests(scratch: Path, browser_page: Any) -> None:
     page = scratch / "page.html"
     page.write_text(f"<body>{TEXTS['script']}{TEXTS['image']}</body>")
     requests: list[str] = []
-    opened.on("request", lambda request: requests.append(request.url))
-    opened.goto(page.as_uri(), wait_until="networkidle")
-    assert opened.evaluate("window.owned") == 1
+    browser_page.on("request", lambda request: requests.append(request.url))
+    browser_page.goto(page.as_uri(), wait_until="networkidle")
+    assert browser_page.evaluate("window.owned") == 1
     assert len(requests) > 1

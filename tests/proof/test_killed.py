@@ -1,5 +1,6 @@
 """A process killed at a random time while changing a store loses nothing."""
 
+import math
 import os
 import random
 import signal
@@ -22,14 +23,14 @@ def test_operation_killed_at_a_random_time_loses_nothing(
     store = copy_aside(scene.store, scratch / "killed")
     rehearsal = copy_aside(scene.store, scratch / "again")
     seconds = children.run(scene.operation, store=rehearsal, argument=scene.argument).seconds
-    wanted = -(-KILLS // len(ROW_SCENES))
+    wanted = math.ceil(KILLS / len(ROW_SCENES))
     kills = 0
     for _ in range(20 * wanted):
         delay = rng.uniform(0, 1.3 * seconds)
         ended = children.run_and_kill(scene.operation, delay, store=store, argument=scene.argument)
         if ended.code == -signal.SIGKILL:
             kills += 1
-            # First: a journal may name a file beside the original, which recovery drops.
+            # The copy first: a journal may name a file beside the original, which recovery drops.
             scene.finish(children, copy_aside(store, scratch / "again"))
             scene.check(store)
         else:

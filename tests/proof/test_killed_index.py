@@ -19,8 +19,8 @@ KILLS = max(int(os.environ.get("MEMLAB_KILLS", "240")) // 20, 6)
 """How many processes are killed at a random moment."""
 
 
-def copied(home: Path, to: Path) -> Path:
-    """Copy a home folder and return its memory folder."""
+def copy_home(home: Path, to: Path) -> Path:
+    """Copy a home folder and return the memory folder of the copy."""
     shutil.rmtree(to, ignore_errors=True)
     shutil.copytree(home, to)
     return claude_store.project_folder(to)
@@ -33,15 +33,15 @@ def test_killed_index_plan_is_finished_and_undone(scratch: Path, children: Child
     plan = memlab.plan_index(folder)
     index = (folder / "MEMORY.md").read_bytes()
     written = (folder / "MEMORY.md").stat().st_mtime_ns
-    copy = copied(home, scratch / "again")
-    mend = tasks.apply_index_plan
-    seconds = children.run(mend, store=copy, argument=plan.to_json()).seconds
+    copy = copy_home(home, scratch / "again")
+    task = tasks.apply_index_plan
+    seconds = children.run(task, store=copy, argument=plan.to_json()).seconds
     rng = random.Random(3)
     kills = 0
     for _ in range(20 * KILLS):
-        copy = copied(home, scratch / "killed")
+        copy = copy_home(home, scratch / "killed")
         delay = rng.uniform(0, 1.3 * seconds)
-        ended = children.run_and_kill(mend, delay, store=copy, argument=plan.to_json())
+        ended = children.run_and_kill(task, delay, store=copy, argument=plan.to_json())
         assert (copy / "MEMORY.md").read_bytes() in (index, plan.text.encode())
         with suppress(AlreadyAppliedError):
             memlab.apply(plan, store=copy)
@@ -49,7 +49,8 @@ def test_killed_index_plan_is_finished_and_undone(scratch: Path, children: Child
         memlab.restore(plan.digest, store=copy)
         assert (copy / "MEMORY.md").read_bytes() == index
         assert (copy / "MEMORY.md").stat().st_mtime_ns == written
-        kills += ended.code == -signal.SIGKILL
+        if ended.code == -signal.SIGKILL:
+            kills += 1
         if kills == KILLS:
             return
     pytest.fail(f"only {kills} of {KILLS} children were there to be killed")

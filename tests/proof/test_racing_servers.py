@@ -6,7 +6,7 @@ Two memlab may do so at once, too, on a store that memlab has deleted nothing of
 import os
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,10 +55,11 @@ class Written:
     links: list[tuple[Any, Any]] = field(default_factory=list)
     """Linked pairs of memories."""
 
-    def some(self, rng: random.Random, count: int) -> list[Any]:
+    def random_memories(self, rng: random.Random, count: int) -> list[Any]:
         """Return random memories of this writer, the newest more often."""
-        known = list(self.contents)
-        return [known[-1 - int(len(known) * rng.random() ** 2)] for _ in range(count)]
+        newest_first = list(reversed(self.contents))
+        places = [int(len(newest_first) * rng.random() ** 2) for _ in range(count)]
+        return [newest_first[place] for place in places]
 
 
 def write_betterdb(socket: str, writer: int, steps: int) -> Written:
@@ -86,16 +87,16 @@ def write_betterdb(socket: str, writer: int, steps: int) -> Written:
                 client.hset(record.key, items=record.fields)
                 written.contents[record.key] = content
             case "recall" if written.contents:
-                for key in written.some(rng, 8):
+                for key in written.random_memories(rng, 8):
                     if client.exists(key):
                         client.hset(key, "last_accessed_at", str(START_MS + step))
                         client.hincrby(key, "access_count", 1)
             case "revise" if written.contents:
-                (key,) = written.some(rng, 1)
+                (key,) = written.random_memories(rng, 1)
                 if revise([key], [content]):
                     written.contents[key] = content
             case "forget" if written.contents:
-                (key,) = written.some(rng, 1)
+                (key,) = written.random_memories(rng, 1)
                 if forget([key]):
                     del written.contents[key]
     return written
@@ -109,13 +110,13 @@ def write_memforge(url: str, writer: int, steps: int) -> Written:
     written = Written()
     with psycopg.connect(url, autocommit=True) as connection:
 
-        def done(*statements: str, **values: Any) -> int:
-            """Return the rows that the last statement wrote; none for a lost or locked memory."""
+        def rows_written(*statements: str, **values: Any) -> int:
+            """Count the rows that the last statement wrote; none for a lost or locked memory."""
             try:
                 with connection.transaction():
-                    return [connection.execute(statement, values) for statement in statements][
-                        -1
-                    ].rowcount
+                    for statement in statements:
+                        cursor = connection.execute(statement, values)
+                    return cursor.rowcount
             except (psycopg.IntegrityError, psycopg.errors.DeadlockDetected):
                 return 0
 
@@ -127,10 +128,10 @@ def write_memforge(url: str, writer: int, steps: int) -> Written:
                 written.contents[memory] = content
                 written.uses[memory] = 0
                 continue
-            memory, other = written.some(rng, 2)
+            memory, other = written.random_memories(rng, 2)
             if rng.random() < 0.7:
-                written.uses[memory] += done(_READ, _LOG, memory=memory, agent=AGENT)
-            elif done(_RELATE, agent=AGENT, memory=memory, other=other):
+                written.uses[memory] += rows_written(_READ, _LOG, memory=memory, agent=AGENT)
+            elif rows_written(_RELATE, agent=AGENT, memory=memory, other=other):
                 written.links.append((memory, other))
     return written
 
@@ -144,19 +145,20 @@ def test_racing_betterdb_memories_are_stored_or_archived(scratch: Path, children
     pytest.importorskip("betterdb_agent_memory")
     with redis_server(scratch, program=SEARCHING_SERVER or REDIS) as server:
         arguments = {"socket": str(server.socket), "steps": 4 * STEPS}
-        written, deleted = run_race(server.url, children, write_betterdb, arguments)
+        race = run_race(server.url, children, write_betterdb, arguments)
         with server.client() as client:
-            present = {key.decode(): fields for key, (fields, _) in exact(client).items()}
+            hashes = {key.decode(): memory.fields for key, memory in exact(client).items()}
             evictions = int(client.hget(f"{NAME}:__mem_stats", "evictions") or 0)
-    memories = {key: fields for key, fields in present.items() if b"content" in fields}
+    memories = {key: fields for key, fields in hashes.items() if b"content" in fields}
     contents = {key: fields[b"content"].decode() for key, fields in memories.items()}
-    assert contents == {k: v for report in written for k, v in report.contents.items()}
-    assert {(len(fields), len(fields[b"vector"])) for fields in memories.values()} == {(6, 32)}
-    of_recalls = {b"access_count", b"last_accessed_at"}
-    assert all(
-        fields.keys() <= of_recalls for key, fields in present.items() if key not in memories
-    )
-    assert evictions == deleted
+    assert contents == race.contents
+    for fields in memories.values():
+        assert len(fields) == 6
+        assert len(fields[b"vector"]) == 32
+    usage_fields = {b"access_count", b"last_accessed_at"}
+    for key in hashes.keys() - memories.keys():
+        assert hashes[key].keys() <= usage_fields
+    assert evictions == race.deleted
 
 
 def test_racing_memforge_memories_are_stored_or_archived(children: Children) -> None:
@@ -164,31 +166,60 @@ def test_racing_memforge_memories_are_stored_or_archived(children: Children) -> 
         create_tables(connection)
         connection.execute("INSERT INTO agents (id) VALUES (%s)", (AGENT,))
         url = server.url("postgres")
-        written, _ = run_race(url, children, write_memforge, {"url": url, "steps": STEPS})
+        race = run_race(url, children, write_memforge, {"url": url, "steps": STEPS})
 
         def rows(query: str) -> list[tuple[Any, ...]]:
-            rows_found: list[tuple[Any, ...]] = connection.execute(query).fetchall()
-            return rows_found
+            fetched: list[tuple[Any, ...]] = connection.execute(query).fetchall()
+            return fetched
 
         contents = dict(rows("SELECT id, content FROM warm_tier"))
-        log = rows("SELECT warm_tier_id, count(*) FROM retrieval_log GROUP BY 1")
-        counts = rows("SELECT id, access_count FROM warm_tier WHERE access_count > 0")
+        log = dict(rows("SELECT warm_tier_id, count(*) FROM retrieval_log GROUP BY 1"))
+        counts = dict(rows("SELECT id, access_count FROM warm_tier WHERE access_count > 0"))
         links = set(rows("SELECT cause_id, effect_id FROM causal_edges"))
         cold = rows("SELECT id FROM cold_tier")
-    assert contents == {k: v for report in written for k, v in report.contents.items()}
-    uses = {k: used for report in written for k, used in report.uses.items() if used}
-    assert dict(log) == dict(counts) == uses
-    assert links == {pair for report in written for pair in report.links}
+    assert contents == race.contents
+    uses = {memory: count for memory, count in race.uses.items() if count}
+    assert log == uses
+    assert counts == uses
+    assert links == race.links
     assert cold == []
 
 
-def run_race(
-    url: str, children: Children, write: Any, arguments: dict[str, Any]
-) -> tuple[list[Written], int]:
-    """Plan, apply and restore until every writer has ended, then restore everything.
+@dataclass
+class Race:
+    """The reports of all writers, and what memlab deleted meanwhile."""
 
-    Return the report of each writer and the number of deleted memories.
-    """
+    reports: list[Written]
+    deleted: int
+    """Number of memories that were deleted, also those that were restored."""
+
+    @property
+    def contents(self) -> dict[Any, str]:
+        """Last written content of each memory."""
+        contents: dict[Any, str] = {}
+        for report in self.reports:
+            contents |= report.contents
+        return contents
+
+    @property
+    def uses(self) -> dict[Any, int]:
+        """Number of recorded reads of each memory."""
+        uses: dict[Any, int] = {}
+        for report in self.reports:
+            uses |= report.uses
+        return uses
+
+    @property
+    def links(self) -> set[tuple[Any, Any]]:
+        """Linked pairs of memories."""
+        links: set[tuple[Any, Any]] = set()
+        for report in self.reports:
+            links |= set(report.links)
+        return links
+
+
+def run_race(url: str, children: Children, write: Any, arguments: dict[str, Any]) -> Race:
+    """Plan, apply and restore until every writer has ended, then restore everything."""
     pids = [children.start(write, writer=writer, **arguments) for writer in range(WRITERS)]
     deleted = 0
     plans = 0
@@ -216,19 +247,22 @@ def run_race(
     assert [child.error for child in ended] == [None] * WRITERS
     for receipt in reversed(applied):  # links were deleted with their first memory
         memlab.restore(receipt)
-    wanted = {str(key) for child in ended for key in child.result.contents}
+    race = Race([child.result for child in ended], deleted)
+    keys_of_writers = tuple(str(key) for key in race.contents)
     for receipt in disturbed:
         frame = archived_rows(url)
-        unrecorded = set(frame.memory_id[frame.digest == receipt.digest]) - set(
-            memlab.load(url).memory_id
-        )
-        memlab.restore(
-            receipt, ids=[i for i in unrecorded if any(key.endswith(i) for key in wanted)]
-        )
+        archived_ids = set(frame.memory_id[frame.digest == receipt.digest])
+        missing_ids = archived_ids - set(memlab.load(url).memory_id)
+        wanted_ids = [
+            memory_id
+            for memory_id in missing_ids
+            if any(key.endswith(memory_id) for key in keys_of_writers)
+        ]
+        memlab.restore(receipt, ids=wanted_ids)
     checked = CliRunner().invoke(main, ["doctor", url])
     assert "cut short" not in checked.output
     assert deleted > 0
-    return [child.result for child in ended], deleted
+    return race
 
 
 MEMORIES = 30
@@ -238,10 +272,17 @@ RACES = int(os.environ.get("MEMLAB_RACES", "8"))
 class TwoOnOneStore:
     """A server store of thirty memories without an archive, for two processes to compact."""
 
-    def __init__(self, url: str, folder: Path, contents: Any, revise: Any) -> None:
+    def __init__(
+        self,
+        url: str,
+        folder: Path,
+        contents: Callable[[], dict[str, str]],
+        revise: Callable[[], None],
+    ) -> None:
         self.folder = folder
         self.archive = folder / "own" / "store.archive.db"
-        self.url = f"{url}{'&' if '?' in url else '?'}archive={self.archive}"
+        separator = "&" if "?" in url else "?"
+        self.url = f"{url}{separator}archive={self.archive}"
         self.contents = contents
         """Returns the content of every memory on the server by its id."""
         self.revise = revise
@@ -250,15 +291,23 @@ class TwoOnOneStore:
     def plan(self, keep: int) -> str:
         return memlab.plan(self.url, memlab.KeepRecent(keep)).to_json()
 
-    def started(self, children: Children, name: str, plan: str, step: str, **options: Any) -> int:
-        files = {"reached": self.folder / f"{name}.reached", "go_on": self.folder / f"{name}.go"}
-        return int(
-            children.start(
-                apply_in_steps, url=self.url, text=plan, stop_at=step, **files, **options
-            )
+    def start(
+        self, children: Children, name: str, plan: str, step: str, *, delay: float = 0.0
+    ) -> int:
+        """Start a process that applies a plan and waits at a step; return its id."""
+        pid: int = children.start(
+            apply_in_steps,
+            url=self.url,
+            text=plan,
+            stop_at=step,
+            reached=self.folder / f"{name}.reached",
+            go_on=self.folder / f"{name}.go",
+            delay=delay,
         )
+        return pid
 
     def wait(self, name: str, seconds: float) -> bool:
+        """Wait until a process is at its step; return whether it is."""
         return wait_for(self.folder / f"{name}.reached", seconds)
 
     def go_on(self, name: str) -> None:
@@ -311,8 +360,7 @@ def two(request: pytest.FixtureRequest, scratch: Path) -> Iterator[TwoOnOneStore
             add_memory(connection, AGENT, content=f"memory {number}")
 
         def rows() -> dict[str, str]:
-            rows_found = connection.execute("SELECT id::text, content FROM warm_tier").fetchall()
-            return dict(rows_found)
+            return dict(connection.execute("SELECT id::text, content FROM warm_tier").fetchall())
 
         def revise_row() -> None:
             connection.execute("UPDATE warm_tier SET content = 'revised' WHERE id = 1")
@@ -326,14 +374,13 @@ def test_archive_is_kept_if_its_creator_is_rejected(
 ) -> None:
     """The first process creates the file and is rejected while the second fills it."""
     before = two.contents()
-    first = two.started(children, "first", two.plan(3), "locked")
+    first = two.start(children, "first", two.plan(3), "locked")
     assert two.wait("first", 20)
     two.revise()
-    second = two.started(children, "second", two.plan(4), step)
+    second = two.start(children, "second", two.plan(4), step)
     two.wait("second", 1)
     two.go_on("first")
-    first_said = children.wait(first).result
-    assert first_said.startswith("refused")
+    assert children.wait(first).result.startswith("refused")
     two.go_on("second")
     assert "refused" not in children.wait(second).result
     two.assert_nothing_lost(before)
@@ -346,16 +393,19 @@ def test_copies_of_a_running_deletion_are_not_erased(
     two: TwoOnOneStore, children: Children, step: str, is_same: bool
 ) -> None:
     """The second process sees copies of present memories and must not erase them."""
-    plans = [two.plan(3), two.plan(20)]
+    plan = two.plan(3)
+    second_plan = plan if is_same else two.plan(20)
     before = two.contents()
-    first = two.started(children, "first", plans[0], step)
+    first = two.start(children, "first", plan, step)
     assert two.wait("first", 20)
-    second = two.started(children, "second", plans[0] if is_same else plans[1], "none")
+    second = two.start(children, "second", second_plan, "none")
     time.sleep(0.5)
     two.go_on("first")
-    ended = [children.wait(pid) for pid in (first, second)]
-    assert [child.error for child in ended] == [None, None]
-    assert "refused" not in ended[0].result
+    first_ended = children.wait(first)
+    second_ended = children.wait(second)
+    assert first_ended.error is None
+    assert second_ended.error is None
+    assert "refused" not in first_ended.result
     two.assert_nothing_lost(before)
     two.assert_tidy()
 
@@ -366,8 +416,8 @@ def test_two_concurrent_plans_lose_nothing(two: TwoOnOneStore, children: Childre
     for number in range(RACES):
         plans = [two.plan(3 + number % 2), two.plan(9)]
         pids = [
-            two.started(children, f"{number}-{at}", plan, "none", delay=rng.uniform(0, 0.02))
-            for at, plan in enumerate(plans)
+            two.start(children, f"{number}-{process}", plan, "none", delay=rng.uniform(0, 0.02))
+            for process, plan in enumerate(plans)
         ]
         ended = [children.wait(pid) for pid in pids]
         assert [child.error for child in ended] == [None, None]

@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import json
+import math
 import os
 import random
 import tomllib
@@ -45,8 +46,8 @@ from tests.support.shell import run
 FAULTS = int(os.environ.get("MEMLAB_WRITE_ERRORS", "240"))
 """How many changes of files fail, over all operations."""
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EACCES)
-EVERY = 2**31 - 1
-NEEDED = ("pandas", "numba", "matplotlib.backends.backend_svg", "memlab.views", "memlab.fleet")
+NO_END = 2**31 - 1
+MODULES = ("pandas", "numba", "matplotlib.backends.backend_svg", "memlab.views", "memlab.fleet")
 """Modules that the parent of the children imports once."""
 CASES = len(ROW_SCENES) + len(FOLDER_SCENES)
 
@@ -60,33 +61,48 @@ class Fault(NamedTuple):
     error: int = 0
 
 
-def under(fault: Fault, do: Task, arguments: tuple[Any, ...]) -> tuple[Any, int]:
-    """Run a task under a fault; return its result and the number of changes that could fail."""
+class Outcome(NamedTuple):
+    """The result of a task under a fault, and the number of changes that could fail."""
+
+    result: Any
+    changes: int
+
+
+def run_with_fault(fault: Fault, do: Task, arguments: tuple[Any, ...]) -> Outcome:
     library = ctypes.CDLL(None)
     library.fail_changes(os.fsencode(fault.folder), fault.first, fault.last, fault.error)
-    return do(*arguments), int(library.changes_tried())
+    result = do(*arguments)
+    return Outcome(result, int(library.changes_tried()))
 
 
-def command(*arguments: str) -> tuple[int, str]:
+class CommandResult(NamedTuple):
+    """An ended command."""
+
+    exit_code: int
+    output: str
+
+
+def run_command(*arguments: str) -> CommandResult:
     result = run(*arguments)
-    return result.exit_code, result.output
+    return CommandResult(result.exit_code, result.output)
 
 
 @pytest.fixture(scope="module")
 def faulty(recorder: Path) -> Iterator[Children]:
     """Return children in which changes of files can fail."""
     with forked(
-        "tests.proof.test_write_errors", *SOURCES, *NEEDED, LD_PRELOAD=str(recorder)
+        "tests.proof.test_write_errors", *SOURCES, *MODULES, LD_PRELOAD=str(recorder)
     ) as processes:
         yield processes
 
 
 def faults(folder: Path, changes: int, wanted: int) -> Iterator[Fault]:
     """Yield faults: each change fails with each error, alone or with all later ones."""
-    every = list(product(range(1, changes + 1), ERRORS, (True, False)))
+    cases = list(product(range(1, changes + 1), ERRORS, (True, False)))
     rng = random.Random(changes)
-    for number, error, alone in rng.sample(every, min(wanted, len(every))):
-        yield Fault(folder, number, number if alone else EVERY, error)
+    for first, error, alone in rng.sample(cases, min(wanted, len(cases))):
+        last = first if alone else NO_END
+        yield Fault(folder, first, last, error)
 
 
 def test_failed_write_of_an_operation_loses_nothing(
@@ -97,11 +113,11 @@ def test_failed_write_of_an_operation_loses_nothing(
         "do": scene.operation,
         "arguments": (copy_aside(scene.store, case), scene.argument),
     }
-    counted = faulty.run(under, fault=Fault(case), **arguments)
-    assert counted.error is None
-    for fault in faults(case, counted.result[1], FAULTS // CASES):
+    without_fault = faulty.run(run_with_fault, fault=Fault(case), **arguments)
+    assert without_fault.error is None
+    for fault in faults(case, without_fault.result.changes, FAULTS // CASES):
         store = copy_aside(scene.store, case)
-        ended = faulty.run(under, fault=fault, **arguments)
+        ended = faulty.run(run_with_fault, fault=fault, **arguments)
         scene.check(store)
         if ended.error is None:
             scene.check_done(store)
@@ -117,20 +133,33 @@ STORE = "memory.db"
 MEMORY = "home/.claude/projects/-home-u-work/memory"
 HARVESTED = "harvested.log"
 SETTINGS = f'[store."{STORE}"]\npolicy = {{ name = "recent", keep = 20 }}\narchive_for = "1000d"\n'
-WRITERS = {
-    "size": ("size {store} --save", "memlab.toml"),
-    "compact": ("compact {store} --keep-recent 9 --save", "memlab.toml"),
-    "plan": ("compact {store} --keep-recent 9 --save-plan {file}", "plan.json"),
-    "maintain": ("maintain {store} --apply", STORE),
-    "drop": ("archive {store} --drop-before 2030-01-01 --apply", f"{STORE}.archive.db"),
-    "export": ("archive {store} --export {file}", "rows.jsonl"),
-    "table": ("archive {store} --export {file}", "rows.parquet"),
-    "new store": ("restore {store} {digest} --into {file}", "new.db"),
-    "harvest": ("harvest {memory} -o {file}", HARVESTED),
-    "chart": ("report {store} --chart growth -o {file}", "chart.svg"),
-    "report": ("report {store} -o {file}", "page.html"),
-    "fleet plan": ("fleet plan {store} --keep-recent 9 --save-plan {file}", "fleet.json"),
-    "fleet report": ("fleet report {store} -o {file}", "fleet.html"),
+
+
+class WritingCommand(NamedTuple):
+    """A command, and the name of the file that it writes."""
+
+    words: str
+    file: str
+
+
+COMMANDS = {
+    "size": WritingCommand("size {store} --save", "memlab.toml"),
+    "compact": WritingCommand("compact {store} --keep-recent 9 --save", "memlab.toml"),
+    "plan": WritingCommand("compact {store} --keep-recent 9 --save-plan {file}", "plan.json"),
+    "maintain": WritingCommand("maintain {store} --apply", STORE),
+    "drop": WritingCommand(
+        "archive {store} --drop-before 2030-01-01 --apply", f"{STORE}.archive.db"
+    ),
+    "export": WritingCommand("archive {store} --export {file}", "rows.jsonl"),
+    "table": WritingCommand("archive {store} --export {file}", "rows.parquet"),
+    "new store": WritingCommand("restore {store} {digest} --into {file}", "new.db"),
+    "harvest": WritingCommand("harvest {memory} -o {file}", HARVESTED),
+    "chart": WritingCommand("report {store} --chart growth -o {file}", "chart.svg"),
+    "report": WritingCommand("report {store} -o {file}", "page.html"),
+    "fleet plan": WritingCommand(
+        "fleet plan {store} --keep-recent 9 --save-plan {file}", "fleet.json"
+    ),
+    "fleet report": WritingCommand("fleet report {store} -o {file}", "fleet.html"),
 }
 
 
@@ -153,13 +182,21 @@ def assert_whole(path: Path) -> None:
             assert_sound(path)
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """Make a store with archive, settings, access log and files of an earlier run.
+class Original(NamedTuple):
+    """A folder with a store, and the digest of a plan that was applied to it."""
 
-    Return it with the digest of the applied plan.
-    """
-    folder = tmp_path_factory.mktemp("made") / "case"
+    folder: Path
+    digest: str
+
+    @property
+    def store(self) -> Path:
+        return self.folder / STORE
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Original:
+    """Make a store with archive, settings, access log and files of an earlier run."""
+    folder = tmp_path_factory.mktemp("original") / "case"
     folder.mkdir()
     store = make_store(folder / STORE, rows=60)
     receipt = apply(plan(store, KeepRecent(30), now=NOW), now=NOW)
@@ -171,52 +208,58 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         log.add("b", NOW)
     for name in ("chart.svg", "page.html", "fleet.html"):
         (folder / name).write_text("the old one")
-    return folder, receipt.digest
+    return Original(folder, receipt.digest)
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_failed_write_of_a_command_is_reported(
-    name: str, made: tuple[Path, str], scratch: Path, faulty: Children
+    name: str, original: Original, scratch: Path, faulty: Children
 ) -> None:
-    typed, written = WRITERS[name]
+    command = COMMANDS[name]
     case = scratch / "case"
-    original_folder, digest = made
     store = case / STORE
-    file = case / written
-    places = {"store": store, "file": file, "memory": case / MEMORY, "digest": digest[:12]}
-    arguments = tuple(word.format_map(places) for word in typed.split())
-    original_rows = rows_of(original_folder / STORE)
+    file = case / command.file
+    places = {
+        "store": store,
+        "file": file,
+        "memory": case / MEMORY,
+        "digest": original.digest[:12],
+    }
+    arguments = tuple(word.format_map(places) for word in command.words.split())
+    original_rows = rows_of(original.store)
 
-    def ran(fault: Fault) -> Any:
-        ended = faulty.run(under, fault=fault, do=command, arguments=arguments)
+    def run_case(fault: Fault) -> Any:
+        ended = faulty.run(run_with_fault, fault=fault, do=run_command, arguments=arguments)
         assert ended.error is None, (fault, ended.error)
         return ended.result
 
-    copy_aside(original_folder / STORE, case)
+    copy_aside(original.store, case)
     before = files_of(case)
-    (code, output), changes = ran(Fault(case))
-    assert code == 0, output
+    without_fault = run_case(Fault(case))
+    assert without_fault.result.exit_code == 0, without_fault.result.output
     names = files_of(case).keys()
-    for fault in faults(case, changes, -(-FAULTS // (3 * len(WRITERS)))):
-        copy_aside(original_folder / STORE, case)
-        (code, output), _ = ran(fault)
+    wanted = math.ceil(FAULTS / (3 * len(COMMANDS)))
+    for fault in faults(case, without_fault.changes, wanted):
+        copy_aside(original.store, case)
+        ended = run_case(fault).result
         assert_nothing_lost(original_rows, store)
         remaining_files = files_of(case)
-        if written in remaining_files and remaining_files[written] != before.get(written):
+        content = remaining_files.get(command.file)
+        if content is not None and content != before.get(command.file):
             assert_whole(file)
-        if not code or f"{file} was written" in output:
+        if ended.exit_code == 0 or f"{file} was written" in ended.output:
             assert_whole(file)
             continue
-        assert str(case) in output, (fault, output)
-        assert "[Errno" not in output
+        assert str(case) in ended.output, (fault, ended.output)
+        assert "[Errno" not in ended.output
         if remaining_files == before:
             continue  # as before the operation
-        (code, second_output), _ = ran(Fault(case))
-        assert code == 0, (fault, output, second_output)
+        repeated = run_case(Fault(case)).result
+        assert repeated.exit_code == 0, (fault, ended.output, repeated.output)
         assert_whole(file)
         assert_nothing_lost(original_rows, store)
-        more = files_of(case).keys() - names
-        assert more <= {f"{written}-journal"}, fault  # an empty journal left by SQLite
+        new_names = files_of(case).keys() - names
+        assert new_names <= {f"{command.file}-journal"}, fault  # an empty journal left by SQLite
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
@@ -227,15 +270,19 @@ def test_store_without_write_permission_is_unchanged(
     folder = scene.store.parent
     for path in (folder, *folder.iterdir()):
         path.chmod(0o777 if path.is_dir() else 0o666)
-    for path in [folder] if kind == "folder" else folder.iterdir():
+    protected = [folder] if kind == "folder" else list(folder.iterdir())
+    for path in protected:
         path.chmod(path.stat().st_mode & ~0o222)
     before = files_of(folder)
     copies = copies_of(scene.store)
 
-    read = children.run(tasks.without_privileges, arguments=(space, scene.store))
+    read = children.run(tasks.without_privileges, do=space, arguments=(scene.store,))
     assert read.error is None
-    arguments = (scene.operation, scene.store, scene.argument)
-    ended = children.run(tasks.without_privileges, arguments=arguments)
+    ended = children.run(
+        tasks.without_privileges,
+        do=scene.operation,
+        arguments=(scene.store, scene.argument),
+    )
     assert isinstance(ended.error, MemlabError), repr(ended.error)
     assert str(scene.store) in str(ended.error)
     assert {name: files_of(folder)[name] for name in before} == before

@@ -35,22 +35,25 @@ def compact_at_runtime(store: Path, keep: int = 4, *, archive: bool = True) -> i
 
 
 def check(store: Path, name: str = "archive") -> Check:
-    (check,) = [listed for listed in doctor(store).checks if listed.name == name]
-    return check
+    """Run the doctor and return the check with this name."""
+    (named_check,) = [check for check in doctor(store).checks if check.name == name]
+    return named_check
 
 
 def leave_unfinished(store: Path, new_plan: Plan) -> None:
     """Leave the archive as if the process died between copying and deleting."""
-    reasons = {memory.key: memory.reason for memory in new_plan.memories}
+    memory_of_key = {memory.key: memory for memory in new_plan.memories}
     text = text_for_archive(new_plan, expired=())
-    named = NewEntry(new_plan.digest, new_plan.policy, NOON, len(new_plan.memories), text)
-    rows = {memory.key: planned_row(memory) for memory in new_plan.memories}
+    entry = NewEntry(new_plan.digest, new_plan.policy, NOON, len(new_plan.memories), text)
     with closing(sqlite3.connect(store)) as connection:
-        records = records_at(connection, layout_of(connection), [int(key) for key in reasons])
-        copies = [NewCopy(key, record, reasons[key], rows[key]) for key, record in records]
+        positions = [int(key) for key in memory_of_key]
+        copies = []
+        for key, record in records_at(connection, layout_of(connection), positions):
+            memory = memory_of_key[key]
+            copies.append(NewCopy(key, record, memory.reason, planned_row(memory)))
     with (
-        Archive.beside(store).changing(nullcontext()) as opened_change,
-        opened_change.archive.adding_entry(named, copies, at=NOON),
+        Archive.beside(store).changing(nullcontext()) as change,
+        change.archive.adding_entry(entry, copies, at=NOON),
     ):
         pass
 

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from memlab.testing.labs import TEXTS, Lab
@@ -17,16 +17,16 @@ START_MS = 1_772_366_400_000
 """2026-03-01 12:00 UTC, in BetterDB's milliseconds."""
 
 
-class Awaited:
+class AsyncClient:
     """An asynchronous connection for the package; undecodable bytes are dropped."""
 
     def __init__(self, client: Any) -> None:
         import valkey
 
-        known = client.get_connection_kwargs()
+        options = client.get_connection_kwargs()
         self._client = valkey.Valkey(
-            unix_socket_path=known["path"],
-            password=known.get("password"),
+            unix_socket_path=options["path"],
+            password=options.get("password"),
             decode_responses=True,
             encoding_errors="replace",
             single_connection_client=True,  # a transaction is several commands
@@ -37,11 +37,11 @@ class Awaited:
 
 
 async def embed(text: str) -> list[float]:
-    """A vector that depends on every byte of the text."""
-    folded = [0.1] * DIMENSIONS
+    """Return a vector that depends on every byte of the text."""
+    vector = [0.1] * DIMENSIONS
     for place, byte in enumerate(text.encode()):
-        folded[place % DIMENSIONS] += byte / (255 + place)
-    return folded
+        vector[place % DIMENSIONS] += byte / (255 + place)
+    return vector
 
 
 class Betterdb:
@@ -60,7 +60,7 @@ class Betterdb:
         self.name = name
         self.searches = b"search" in str(client.execute_command("MODULE", "LIST")).encode()
         self.store = Dated(
-            client=Awaited(client), name=name, embed_fn=embed, analytics=False, **options
+            client=AsyncClient(client), name=name, embed_fn=embed, analytics=False, **options
         )
         if self.searches:
             self.run(self.store.ensure_index())
@@ -80,7 +80,7 @@ class Betterdb:
         from betterdb_agent_memory.build_memory_record import build_memory_record
 
         with self.client.pipeline(transaction=True) as pipe:
-            for _ in "ab":
+            for _ in range(2):
                 self.store.now += 1000
                 record = build_memory_record(
                     self.name, str(uuid4()), content, [0.5] * DIMENSIONS, now=self.store.now
@@ -105,10 +105,21 @@ class Betterdb:
         return memories
 
 
-def exact(client: Any) -> dict[bytes, tuple[dict[bytes, bytes], int]]:
-    """Return every memory as raw bytes with its expiry time (-1: none)."""
+class RawMemory(NamedTuple):
+    """A memory as the server stores it."""
+
+    fields: dict[bytes, bytes]
+    expires_at: int
+    """Time in milliseconds; -1 if it does not expire."""
+
+
+def exact(client: Any) -> dict[bytes, RawMemory]:
+    """Return every memory as raw bytes, by key."""
     keys = client.scan_iter(match=f"{NAME}:mem:*")
-    return {key: (client.hgetall(key), client.execute_command("PEXPIRETIME", key)) for key in keys}
+    return {
+        key: RawMemory(client.hgetall(key), client.execute_command("PEXPIRETIME", key))
+        for key in keys
+    }
 
 
 class BetterdbLab(Lab):
@@ -120,10 +131,13 @@ class BetterdbLab(Lab):
         self.betterdb = Betterdb(redis.client())
 
     def fill(self, count: int) -> None:
+        texts = (*TEXTS, "NUL \0 inside")
         for number in range(count):
-            tags = ["rejected-path", "x"] if number == 0 else [["ü", "A b"], [], None][number % 3]
+            tags = [["ü", "A b"], [], None][number % 3]
+            if number == 0:
+                tags = ["rejected-path", "x"]
             memory_id = self.betterdb.remember(
-                (*TEXTS, "NUL \0 inside")[number % 6] + str(number),
+                f"{texts[number % 6]}{number}",
                 tags=tags,
                 importance=[None, 0.1, 1.0, 1e-17][number % 4],
                 ttl=[None, None, 86_400][number % 3],
@@ -133,8 +147,8 @@ class BetterdbLab(Lab):
                 source=[None, "summary"][number % 2],
             )
             if number % 4 == 1:
-                odd = {b"\xff no text": b"\xfe", b"$memory_id": b"5", b"empty": b""}
-                self.client.hset(f"{NAME}:mem:{memory_id}", mapping=odd)
+                unknown_fields = {b"\xff no text": b"\xfe", b"$memory_id": b"5", b"empty": b""}
+                self.client.hset(f"{NAME}:mem:{memory_id}", mapping=unknown_fields)
 
     def add_pair(self, number: int) -> None:
         self.betterdb.remember_pair(f"pair {number}")

@@ -1,13 +1,15 @@
 """Folders of Claude Code's memory with transcripts, written as they are found in the field.
 
-After 31 public indexes: lines mostly ``- [Title](file.md) — hook``, also starred, in prose, several
-links a line or none; lines whose file is gone; front matter in two generations or none.
+They follow 31 public indexes. Most lines are ``- [Title](file.md) — hook``; others are starred or
+prose, have several links or none, or link to a deleted file. Front matter is of two generations or
+missing.
 """
 
 import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from memlab.testing.labs import write_in_one_step
 
@@ -60,10 +62,12 @@ def memory(
     """Return the text of a memory file."""
     if style == "none":
         return f"{body}\n"
-    when = "" if modified is None else stamp(modified)
-    head = HEADS[style].format(name=name, kind=kind, session=session, modified=when)
-    named = f"{name}: of all" if style == "broken" else f"{name}\ndescription: about {name}"
-    return f"---\nname: {named}\n{head}\n---\n\n{body}\n"
+    time = "" if modified is None else stamp(modified)
+    head = HEADS[style].format(name=name, kind=kind, session=session, modified=time)
+    name_lines = f"name: {name}\ndescription: about {name}"
+    if style == "broken":
+        name_lines = f"name: {name}: of all"
+    return f"---\n{name_lines}\n{head}\n---\n\n{body}\n"
 
 
 def write_memory(folder: Path, name: str, text: str, written: datetime | None = None) -> Path:
@@ -82,7 +86,8 @@ def write_memories(folder: Path, *names: str, line: str = "- [T]({}.md)") -> Non
     """Add a memory for each name, an hour apart, and its line to the index."""
     for number, name in enumerate(names):
         write_memory(folder, f"{name}.md", memory(name), at(number))
-    write_index(folder, [*index_lines(folder), *(line.format(name) for name in names)])
+    new_lines = [line.format(name) for name in names]
+    write_index(folder, index_lines(folder) + new_lines)
 
 
 def index_lines(folder: Path) -> list[str]:
@@ -95,15 +100,18 @@ def call(tool: str, path: Path | str, moment: datetime, session: str, number: in
     name = f"toolu_{session}_{number}"
     use = {"type": "tool_use", "id": name, "name": tool, "input": {"file_path": str(path)}}
     result = {"type": "tool_result", "tool_use_id": name, "content": "1\tx"}
-    envelope = {"sessionId": session, "timestamp": stamp(moment)}
-    lines = (("assistant", f"u_{name}", use), ("user", f"r_{name}", result))
-    return [
-        json.dumps(
-            {"type": kind, "uuid": uuid, **envelope, "message": {"role": kind, "content": [block]}},
-            separators=(",", ":"),
-        )
-        for kind, uuid, block in lines
-    ]
+
+    def line(role: str, uuid: str, block: dict[str, Any]) -> str:
+        fields = {
+            "type": role,
+            "uuid": uuid,
+            "sessionId": session,
+            "timestamp": stamp(moment),
+            "message": {"role": role, "content": [block]},
+        }
+        return json.dumps(fields, separators=(",", ":"))
+
+    return [line("assistant", f"u_{name}", use), line("user", f"r_{name}", result)]
 
 
 def write_transcript(project: Path, session: str, lines: Sequence[str]) -> Path:
@@ -133,9 +141,14 @@ def realistic_folder(folder: Path, *, files: int = 8) -> Path:
         body = BODIES[number % 4].format(stems[0], stems[number // 2])
         text = memory(f"memory {number}", kind, style=style, modified=at(number + 0.5), body=body)
         write_memory(folder, name, text, at(number))
-        target, other = (text.replace(" ", "%20") for text in (name, names[number // 2]))
-        fields = {"link": f"[About {name}]({target})", "stem": stem, "number": number}
-        lines.append(LINES[number % 8].format(**fields, other=other))
+        target = name.replace(" ", "%20")
+        line = LINES[number % 8].format(
+            link=f"[About {name}]({target})",
+            other=names[number // 2].replace(" ", "%20"),
+            stem=stem,
+            number=number,
+        )
+        lines.append(line)
     write_index(folder, lines, end="")
     return folder
 

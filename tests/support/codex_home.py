@@ -1,8 +1,8 @@
 """Codex's own code, which writes memories into a home with a model on the loopback interface.
 
 Codex writes a raw memory for a thread that was idle for an hour. So the threads are made first, one
-time in Codex's own database of threads is then set back, and Codex is started again. What a model
-would say comes from a server of this process: nothing leaves the machine.
+time in Codex's own database of threads is then set back, and Codex is started again. The answers of
+the model come from a server in this process: nothing leaves the machine.
 """
 
 import json
@@ -24,13 +24,25 @@ _FOLDERS: Final = {"v1": "memories", "v2": "memories_v2"}
 _EXTRACTS: Final = "model-that-extracts"
 _CONSOLIDATES: Final = "model-that-consolidates"
 _CITE: Final = "cite "
-_SUMMARY: Final = "".join(
-    ["v1\n"]
-    + [
-        f"\n## {section}\n\n- nothing\n"
-        for section in ("User Profile", "User preferences", "General Tips", "What's in Memory")
-    ]
-)
+_SUMMARY: Final = """\
+v1
+
+## User Profile
+
+- nothing
+
+## User preferences
+
+- nothing
+
+## General Tips
+
+- nothing
+
+## What's in Memory
+
+- nothing
+"""
 """A summary with the sections that Codex asks for."""
 _CITATION: Final = (
     "done\n<oai-mem-citation>\n<citation_entries>\nMEMORY.md:1-1|note=[used]\n"
@@ -123,10 +135,10 @@ def write_codex(
             ids = [ask(thread.prompt) for thread in threads]
         _set_back(home, ids)
         configure(writes=True)
-        written = f"SELECT count(*) = {len(threads)} AND sum(selected_for_phase2) = {most} "
+        all_written = f"count(*) = {len(threads)} AND sum(selected_for_phase2) = {most}"
         with _server(program, home) as ask:
             ask("begin")
-            _wait(database, f"{written} FROM stage1_outputs")
+            _wait(database, f"SELECT {all_written} FROM stage1_outputs")
         with _server(program, home) as ask:
             ask(_CITE + ids[0])
             _wait(database, "SELECT count(*) FROM stage1_outputs WHERE usage_count = 1")
@@ -183,7 +195,7 @@ def _answer(request: dict[str, Any], folder: Path, threads: Sequence[CodexThread
     """Return the answer of the model to a request."""
     prompt = json.dumps(request["input"])
     if request["model"] == _EXTRACTS:
-        thread = next(thread for thread in threads if thread.prompt in prompt)
+        (thread,) = [thread for thread in threads if thread.prompt in prompt]
         memory = {"rollout_summary": thread.summary, "rollout_slug": thread.slug}
         if "raw_memory" in json.dumps(request.get("text")):
             memory["raw_memory"] = thread.raw
@@ -217,15 +229,16 @@ def _server(program: Path, home: Path) -> Iterator[Callable[[str], str]]:
     ) as server:
         assert server.stdin is not None
         assert server.stdout is not None
-        into = server.stdin
-        out = server.stdout
+        requests = server.stdin
+        answers = server.stdout
 
         def send(**message: Any) -> None:
-            into.write(json.dumps(message) + "\n")
-            into.flush()
+            requests.write(json.dumps(message) + "\n")
+            requests.flush()
 
-        def until(key: str, value: object) -> dict[str, Any]:
-            for line in out:
+        def wait_for_message(key: str, value: object) -> dict[str, Any]:
+            """Read messages up to the first with this value, and return it."""
+            for line in answers:
                 message: dict[str, Any] = json.loads(line)
                 assert "error" not in message, message
                 if message.get(key) == value:
@@ -234,17 +247,17 @@ def _server(program: Path, home: Path) -> Iterator[Callable[[str], str]]:
 
         def ask(prompt: str) -> str:
             send(id="begin", method="thread/start", params={"cwd": str(work)})
-            thread = str(until("id", "begin")["result"]["thread"]["id"])
+            thread = str(wait_for_message("id", "begin")["result"]["thread"]["id"])
             text = [{"type": "text", "text": prompt}]
             send(id="say", method="turn/start", params={"threadId": thread, "input": text})
-            until("method", "turn/completed")
+            wait_for_message("method", "turn/completed")
             return thread
 
         send(id="open", method="initialize", params={"clientInfo": {"name": "t", "version": "1"}})
-        until("id", "open")
+        wait_for_message("id", "open")
         send(method="initialized")
         yield ask
-        into.close()
+        requests.close()
         server.wait(30)
 
 

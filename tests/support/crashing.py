@@ -22,7 +22,9 @@ class Calls:
         self.made = 0
         self._crash_at = crash_at
 
-    def counted(self, call: Callable[..., Any], *, when: Callable[..., Any] | None = None) -> Any:
+    def counted(self, call: Callable[..., Any], *, when: Callable[..., bool] | None = None) -> Any:
+        """Return a function that counts a call before it is made; with `when`, only such calls."""
+
         def counting(*args: Any, **kwargs: Any) -> Any:
             if when is None or when(*args, **kwargs):
                 self.made += 1
@@ -33,6 +35,15 @@ class Calls:
         return counting
 
 
+def do_nothing(_descriptor: int) -> None:
+    """Sync nothing."""
+
+
+def creates_file(_path: Any, flags: int, *_: Any, **__: Any) -> bool:
+    """True if these arguments of ``os.open`` may create a file."""
+    return bool(flags & os.O_CREAT)
+
+
 @contextmanager
 def crashing(at: int | None = None) -> Iterator[Calls]:
     """Crash at the call with this number, from 1; without a number never crash."""
@@ -40,8 +51,8 @@ def crashing(at: int | None = None) -> Iterator[Calls]:
 
     patches = [patch.object(os, name, calls.counted(getattr(os, name))) for name in CALLS]
     patches += [
-        patch.object(os, "fsync", calls.counted(lambda _: None)),  # takes long, changes nothing
-        patch.object(os, "open", calls.counted(os.open, when=lambda *a, **_: a[1] & os.O_CREAT)),
+        patch.object(os, "fsync", calls.counted(do_nothing)),  # takes long, changes nothing
+        patch.object(os, "open", calls.counted(os.open, when=creates_file)),
         patch.object(Folder, "exchange", calls.counted(Folder.exchange)),
     ]
     with ExitStack() as stack:
@@ -51,9 +62,9 @@ def crashing(at: int | None = None) -> Iterator[Calls]:
 
 
 def crash_everywhere(do: Callable[[], object], *, every: int = 1) -> Iterator[int]:
-    """Yield after each crash of `do`, at its first call, its second and so on to its last.
+    """Crash `do` at its first call, its second and so on to its last; yield the number of each.
 
-    With `every` it crashes at one in so many calls. What is yielded is the number of the call.
+    With `every` it crashes at one in so many calls.
     """
     number = 1
     while True:

@@ -19,7 +19,8 @@ FOLDER = Path(__file__).parents[1] / "recorded"
 
 def recording_of(system: str, calls: str) -> Path:
     """Return the path of the recorded database that a system wrote for some calls."""
-    return FOLDER / f"{system}-{sha256(calls.encode()).hexdigest()[:12]}.db.gz"
+    digest = sha256(calls.encode()).hexdigest()
+    return FOLDER / f"{system}-{digest[:12]}.db.gz"
 
 
 def copy_recorded(recording: Path, file: Path) -> None:

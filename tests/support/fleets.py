@@ -1,4 +1,4 @@
-"""Small fleets, work that kills whoever does it, and a Dask cluster as a user would start one."""
+"""Small fleets, tasks that kill their process, and a Dask cluster as a user would start one."""
 
 import os
 import signal
@@ -32,11 +32,13 @@ def agent_store(path: Path, count: int) -> Path:
 
 
 def mixed_fleet(folder: Path) -> list[Path]:
-    """Write stores of several sizes; return their names and two names without a store."""
-    good = [agent_store(folder / f"agent-{n}" / "memory.db", 3 * n) for n in range(12)]
+    """Write stores of several sizes; return their paths and two paths without a store."""
+    stores = [
+        agent_store(folder / f"agent-{number}" / "memory.db", 3 * number) for number in range(12)
+    ]
     text = folder / "text.db"
     text.write_text("no database, by its first bytes")
-    return [*good[:6], text, folder / "gone.db", *good[6:]]
+    return [*stores[:6], text, folder / "gone.db", *stores[6:]]
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ class Deadly:
 
     def __call__(self, where: str) -> StoreLine:
         name = Path(where).parent.name
-        if name in self.deadly and len(list(self.tally.glob(f"{name}-*"))) < self.times:
+        deaths = len(list(self.tally.glob(f"{name}-*")))
+        if name in self.deadly and deaths < self.times:
             (self.tally / f"{name}-{os.getpid()}").touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return survey_task(NOW).work(where)
@@ -73,14 +76,14 @@ class DiesApplying:
     tally: Path
     step: str
 
-    def __call__(self, where: str, given: Any) -> Applied:
+    def __call__(self, where: str, plan: Any) -> Applied:
         def on_step(step: str) -> None:
             note = self.tally / "died"
             if "agent-7" in where and step == self.step and not note.exists():
                 note.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        return apply_saved(where, given, now=NOW, on_step=on_step)
+        return apply_saved(where, plan, now=NOW, on_step=on_step)
 
 
 def applied(
@@ -98,7 +101,7 @@ def dask_cluster(
 ) -> Iterator[Path]:
     """Start a scheduler and workers in separate processes; yield the scheduler's file.
 
-    Nobody watches over a worker that is alone, to start it again: that takes a process more.
+    A single worker has no nanny that starts it again: a nanny is one more process.
     """
     file = folder / "scheduler.json"
     environment = os.environ | {
@@ -108,15 +111,12 @@ def dask_cluster(
     started: list[subprocess.Popen[bytes]] = []
 
     def start(part: str, *arguments: object) -> None:
-        command = [
-            python,
-            "-m",
-            f"distributed.cli.dask_{part}",
-            "--no-dashboard",
-            *map(str, arguments),
-        ]
-        quiet = subprocess.DEVNULL
-        started.append(subprocess.Popen(command, stdout=quiet, stderr=quiet, env=environment))
+        command = [python, "-m", f"distributed.cli.dask_{part}", "--no-dashboard"]
+        command += map(str, arguments)
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+        )
+        started.append(process)
 
     try:
         start("scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", file)
@@ -125,16 +125,12 @@ def dask_cluster(
             assert time.monotonic() < until, "the scheduler did not start"
             assert started[0].poll() is None, "the scheduler ended"
             time.sleep(0.05)
-        worker_options = ["--nanny" if workers > 1 else "--no-nanny", "--nthreads", "1"]
-        worker_options += ["--preload", str(preload)] if preload else []
+        nanny = "--nanny" if workers > 1 else "--no-nanny"
+        options = ["--scheduler-file", str(file), nanny, "--nthreads", "1"]
+        if preload:
+            options += ["--preload", str(preload)]
         for number in range(workers):
-            shared_options = (
-                "--scheduler-file",
-                file,
-                "--local-directory",
-                folder / f"worker-{number}",
-            )
-            start("worker", *shared_options, *worker_options)
+            start("worker", *options, "--local-directory", folder / f"worker-{number}")
         yield file
     finally:
         for process in reversed(started):

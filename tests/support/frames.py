@@ -39,32 +39,32 @@ USUAL: dict[str, Any] = {
 
 def make_frame(*rows: dict[str, Any] | str, minutes: float = 60.0) -> pd.DataFrame:
     """Return a frame of `rows`, one every `minutes`; a string is the id of an episode."""
-    full = []
-    for place, given in enumerate(rows):
-        fields = row(given) if isinstance(given, str) else given
+    items = []
+    for place, row_or_id in enumerate(rows):
+        fields = row(row_or_id) if isinstance(row_or_id, str) else row_or_id
         created = START + pd.Timedelta(minutes=minutes * place)
         item = USUAL | {c.POSITION: place + 1, c.CREATED_AT: created} | fields
         item[c.CHARS] = fields.get(c.CHARS, 4 * item[c.TOKENS])
         item[c.ACTIVE] = item[c.SUPERSEDED_BY] is None
         item[c.LOAD_BEARING] = item[c.KIND] != "episodic" or "rejected-path" in item[c.TAGS]
         item[c.PRUNABLE] = item[c.ACTIVE] and not item[c.LOAD_BEARING]
-        full.append(item)
-    return _typed({name: [item[name] for item in full] for name in c.DTYPES})
+        items.append(item)
+    return _typed({name: [item[name] for item in items] for name in c.DTYPES})
 
 
 def make_episodes(count: int, *, tokens: Iterable[int] | None = None) -> pd.DataFrame:
     """Return a frame of `count` episodes ``m1``, ``m2``, ..., one an hour, without references."""
-    place = np.arange(1, count + 1)
-    extra_columns = {
-        c.POSITION: place,
-        c.MEMORY_ID: [f"m{i}" for i in place],
-        c.CREATED_AT: START + pd.to_timedelta(place - 1, unit="h"),
-        **({} if tokens is None else {c.TOKENS: list(tokens)}),
-    }
-    numbers = {n: np.full(count, v) for n, v in USUAL.items() if isinstance(v, int | float)}
-    return _typed(
-        {name: [usual] * count for name, usual in USUAL.items()} | numbers | extra_columns
-    )
+    positions = np.arange(1, count + 1)
+    columns: dict[str, Any] = {}
+    for name, value in USUAL.items():
+        is_number = isinstance(value, int | float)
+        columns[name] = np.full(count, value) if is_number else [value] * count
+    columns[c.POSITION] = positions
+    columns[c.MEMORY_ID] = [f"m{position}" for position in positions]
+    columns[c.CREATED_AT] = START + pd.to_timedelta(positions - 1, unit="h")
+    if tokens is not None:
+        columns[c.TOKENS] = list(tokens)
+    return _typed(columns)
 
 
 def make_references(
@@ -88,8 +88,8 @@ def make_references(
 
 def make_log(*reads: tuple[Any, ...]) -> pd.DataFrame:
     """Return an access log; a read is (memory, hours after the first row[, session])."""
-    full = [(*read, None)[:3] for read in reads]
-    log = pd.DataFrame(full, columns=[c.MEMORY_ID, c.AT, c.SESSION])
+    with_session = [read if len(read) == 3 else (*read, None) for read in reads]
+    log = pd.DataFrame(with_session, columns=[c.MEMORY_ID, c.AT, c.SESSION])
     log[c.AT] = START + pd.to_timedelta(log[c.AT].astype(float), unit="h")
     return log.astype({c.MEMORY_ID: "str", c.AT: c.TIME, c.SESSION: "str"})
 
@@ -114,15 +114,15 @@ def lives(draw: st.DrawFn, *, superseded: bool = True) -> pd.DataFrame:
     count = draw(st.integers(1, 13))
     rows = []
     for number in range(count):
-        later = [f"m{n}" for n in range(number + 1, count)] if superseded else []
-        named = draw(st.sets(st.integers(0, max(number - 1, 0)), max_size=2))
+        later = [f"m{successor}" for successor in range(number + 1, count)] if superseded else []
+        targets = draw(st.sets(st.integers(0, max(number - 1, 0)), max_size=2))
         rows.append(
             row(
                 f"m{number}",
                 kind=draw(st.sampled_from(["episodic", "episodic", "semantic"])),
                 tokens=draw(st.integers(0, 12)),
                 superseded_by=draw(st.none() | st.sampled_from([None, *later])),
-                evidence_refs=tuple(f"m{n}" for n in named),
+                evidence_refs=tuple(f"m{target}" for target in targets),
             )
         )
     return make_frame(*rows, minutes=24 * 60)
@@ -130,7 +130,8 @@ def lives(draw: st.DrawFn, *, superseded: bool = True) -> pd.DataFrame:
 
 def frame_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
     """Return a frame of drawn rows; a successor out of range is dangling."""
-    return make_frame(*(row(f"m{n}", **fields) for n, fields in enumerate(rows)))
+    named_rows = [row(f"m{number}", **fields) for number, fields in enumerate(rows)]
+    return make_frame(*named_rows)
 
 
 def mixed_frame() -> pd.DataFrame:

@@ -1,6 +1,6 @@
 """Copies of the golden files, and formats that are newer than those of today.
 
-What the memlab of each format wrote lies in golden/, where make_golden.py says how.
+golden/ has the files that the memlab of each format wrote; make_golden.py writes them.
 """
 
 import runpy
@@ -65,7 +65,7 @@ class NewerFormat(formats.Format3):
 def raise_formats(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let memlab write a newer format of every kind of file."""
     for module in (settings, wire, sweep, journal, formats):
-        known: FileFormat = vars(module)["FORMAT"]
-        raised = FileFormat(number=NEWER, readable_from=NEWER, oldest=known.oldest)
-        monkeypatch.setattr(module, "FORMAT", raised)
+        current: FileFormat = vars(module)["FORMAT"]
+        newer = FileFormat(number=NEWER, readable_from=NEWER, oldest=current.oldest)
+        monkeypatch.setattr(module, "FORMAT", newer)
     monkeypatch.setattr(formats, "KNOWN", {**formats.KNOWN, NEWER: NewerFormat})

@@ -1,8 +1,8 @@
-"""Simulated histories after the law that real projects' references follow.
+"""Simulated histories that follow the law of real projects' references.
 
-Most needs lie within some tens of memories, a part of them hundreds or thousands back (bug
-archaeology); work comes in bursts; distances drift as a project ages; between one need in a hundred
-memories and one in eight.
+Most references go back some tens of memories, a part of them hundreds or thousands (bug
+archaeology). They come in bursts, and distances drift as a project ages. There is between one
+reference in a hundred memories and one in eight.
 """
 
 import json
@@ -38,11 +38,12 @@ def simulate_history(
         rows = int(np.exp(rng.uniform(np.log(2000), np.log(15000))))
     per_row = np.exp(rng.uniform(np.log(0.01), np.log(0.13)))
     scale = _scale(rng, rows, drift)
-    needs = rng.poisson(per_row * _bursts(rng, rows))
-    at = np.repeat(np.arange(rows), needs)
+    counts = rng.poisson(per_row * _bursts(rng, rows))
+    at = np.repeat(np.arange(rows), counts)
     near = rng.lognormal(np.log(rng.uniform(8, 60)), rng.uniform(1.2, 1.8), len(at))
     far = rng.lognormal(np.log(rng.uniform(500, 3000)), rng.uniform(0.8, 1.3), len(at))
-    is_far = rng.random(len(at)) < rng.uniform(0.05, 0.35) * np.clip(scale[at], 0.3, 3)
+    chance = rng.random(len(at))
+    is_far = chance < rng.uniform(0.05, 0.35) * np.clip(scale[at], 0.3, 3)
     distance = np.ceil(np.where(is_far, far, near) * scale[at]).astype(np.int64)
     is_valid = (distance <= at) & (distance > 0)
     frame = make_episodes(rows)
@@ -66,14 +67,15 @@ def _bursts(rng: np.random.Generator, rows: int) -> Floats:
 def work(rows: int = 1600, *, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return a history in which only long texts tagged ``core`` are needed later."""
     rng = np.random.default_rng(seed)
-    matters = rng.random(rows) < 0.3
+    is_core = rng.random(rows) < 0.3
     distance = np.ceil(rng.lognormal(3, 1.2, rows)).astype(int)
     at = np.flatnonzero(rng.random(rows) < 0.9)
-    at = at[(distance[at] <= at) & matters[at - np.minimum(distance[at], at)]]
+    target = at - np.minimum(distance[at], at)
+    at = at[(distance[at] <= at) & is_core[target]]
     frame = make_episodes(rows)
-    frame[c.CHARS] = np.where(matters, 900, 60) + rng.integers(0, 50, rows)
+    frame[c.CHARS] = np.where(is_core, 900, 60) + rng.integers(0, 50, rows)
     tags = np.empty(rows, dtype=object)
-    tags[:] = [("shipped", "core") if is_core else ("shipped",) for is_core in matters]
+    tags[:] = [("shipped", "core") if core else ("shipped",) for core in is_core]
     frame[c.TAGS] = tags
     return frame, make_references(frame, at, distance[at])
 
@@ -81,11 +83,11 @@ def work(rows: int = 1600, *, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame
 def recorded() -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the history of :func:`work` with its references written in the rows."""
     frame, references = work()
-    named: dict[int, list[str]] = {}
+    targets_at: dict[int, list[str]] = {}
     for at, target in zip(references[c.AT_POSITION], references[c.TARGET_ID], strict=True):
-        named.setdefault(at, []).append(target)
+        targets_at.setdefault(at, []).append(target)
     cells = np.empty(len(frame), dtype=object)
-    cells[:] = [tuple(named.get(position, ())) for position in frame[c.POSITION]]
+    cells[:] = [tuple(targets_at.get(position, ())) for position in frame[c.POSITION]]
     frame[c.EVIDENCE_REFS] = cells
     return frame, find_references(frame)
 

@@ -1,6 +1,7 @@
-"""Indexes of Claude Code's memory with all that is found in them, and what a hand does to them."""
+"""Indexes of Claude Code's memory with lines of all kinds, and edits by a person."""
 
 import re
+from typing import NamedTuple
 
 from hypothesis import strategies as st
 
@@ -52,8 +53,23 @@ HANDS = (
     "# {} by hand",
 )
 """Lines added by hand, each with its own number."""
+
+
+class Edit(NamedTuple):
+    """A change of an index by a person."""
+
+    action: str
+    place: int
+    """Number of the line, modulo the number of lines."""
+    choice: int
+    """The new place of a moved line, or the kind of line ends."""
+    text: str
+    """An added line."""
+
+
 EDITS = st.lists(
-    st.tuples(
+    st.builds(
+        Edit,
         st.sampled_from(("add", "remove", "reword", "move", "line ends", "no end")),
         st.integers(0, 30),
         st.integers(0, 30),
@@ -61,41 +77,53 @@ EDITS = st.lists(
     ),
     max_size=4,
 )
+
+
+def index_of(lines: list[str], line_end: str, has_end: bool) -> bytes:
+    """Return the bytes of an index; `has_end` says whether its last line ends."""
+    if has_end:
+        lines = [*lines, ""]
+    return line_end.join(lines).encode("utf-8", "surrogateescape")
+
+
 INDEXES = st.builds(
-    lambda lines, end, has_end: end.join([*lines, ""] if has_end else lines).encode(
-        "utf-8", "surrogateescape"
-    ),
+    index_of,
     st.lists(st.sampled_from(LINES), max_size=12),
     st.sampled_from(("\n", "\n", "\r\n")),
     st.booleans(),
 )
 
 
-def edited(raw: bytes, edits: list[tuple[str, int, int, str]]) -> bytes:
+def edited(raw: bytes, edits: list[Edit]) -> bytes:
     """Return an index after edits; each added line is marked as handwritten."""
     lines = raw.decode("utf-8", "surrogateescape").splitlines(keepends=True)
-    for number, (edit, first, second, text) in enumerate(edits):
-        at = first % (len(lines) + 1)
-        if edit == "add":
+    for number, edit in enumerate(edits):
+        at = edit.place % (len(lines) + 1)
+        if edit.action == "add":
             if at and not lines[at - 1].endswith("\n"):
                 lines[at - 1] += "\n"
-            lines.insert(at, f"{text.format(number)}\n")
+            lines.insert(at, f"{edit.text.format(number)}\n")
         if not lines:
             continue
         at = min(at, len(lines) - 1)
-        if edit == "remove":
+        if edit.action == "remove":
             del lines[at]
-        elif edit == "reword" and lines[at].strip():
+        elif edit.action == "reword" and lines[at].strip():
             lines[at] = f"{lines[at].rstrip()} {number} by hand\n"
-        elif edit == "move":
+        elif edit.action == "move":
             line = lines.pop(at)
-            lines.insert(second % (len(lines) + 1), line if line.endswith("\n") else f"{line}\n")
-        elif edit == "line ends":
-            lines = [re.sub(r"\r?\n", ("\n", "\r\n")[second % 2], line) for line in lines]
-        elif edit == "no end":
+            if not line.endswith("\n"):
+                line += "\n"
+            new_place = edit.choice % (len(lines) + 1)
+            lines.insert(new_place, line)
+        elif edit.action == "line ends":
+            line_end = ("\n", "\r\n")[edit.choice % 2]
+            lines = [re.sub(r"\r?\n", line_end, line) for line in lines]
+        elif edit.action == "no end":
             lines[-1] = lines[-1].rstrip("\r\n")
     return "".join(lines).encode("utf-8", "surrogateescape")
 
 
 def by_hand(raw: bytes) -> list[bytes]:
+    """List the handwritten lines of an index, sorted."""
     return sorted(line.strip() for line in raw.splitlines() if b"by hand" in line)

@@ -1,11 +1,11 @@
-"""What must hold of a store whatever happens to it: written once, used by every kind of test."""
+"""Invariants of a store that hold whatever happens to it, for every kind of test."""
 
 import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from memlab.errors import MemlabError
 from memlab.items import is_load_bearing_stored
@@ -43,8 +43,8 @@ def salvaged_rows_of(store: Path) -> dict[int, Row]:
     """
     rows: dict[int, Row] = {}
     with closing(sqlite3.connect(store)) as connection, suppress(sqlite3.Error, UnicodeDecodeError):
-        kind = "SELECT type FROM sqlite_schema WHERE lower(name) = 'memory_items'"
-        if connection.execute(kind).fetchall() != [("table",)]:
+        type_query = "SELECT type FROM sqlite_schema WHERE lower(name) = 'memory_items'"
+        if connection.execute(type_query).fetchall() != [("table",)]:
             return {}
         connection.text_factory = bytes
         positions = connection.execute("SELECT rowid FROM memory_items NOT INDEXED").fetchall()
@@ -74,10 +74,13 @@ def records_in_archive_of(store: Path) -> list[tuple[Any, dict[str, Any]]]:
             "SELECT key, fields, paths FROM archived JOIN layouts USING (layout) "
             "ORDER BY apply, key"
         )
-        return [(key, named(*values)) for key, *values in connection.execute(query)]
+        return [
+            (key, record_with_names(fields, paths))
+            for key, fields, paths in connection.execute(query)
+        ]
 
 
-def named(fields: str, paths: str) -> dict[str, Any]:
+def record_with_names(fields: str, paths: str) -> dict[str, Any]:
     """Return a record with its column names, from a list of values if it is stored so."""
     values: Any = json.loads(fields)
     if isinstance(values, dict):
@@ -90,28 +93,39 @@ def copies_of(store: Path) -> dict[int, list[Row]]:
     copies: dict[int, list[Row]] = {}
     for position, record in records_in_archive_of(store):
         cells = [stored(record.get(name)) for name in _COLUMNS.split(", ")]
-        types = " ".join(kind for _, kind in cells)
-        row = (position, *(value for value, _ in cells), types.encode())
+        values = [cell.value for cell in cells]
+        types = " ".join(cell.type for cell in cells)
+        row = (position, *values, types.encode())
         copies.setdefault(position, []).append(row)
     return copies
 
 
-def stored(value: Any) -> tuple[Any, str]:
-    """Return a value of a record as it is stored, and the name of its SQLite type."""
+class Cell(NamedTuple):
+    """A value as SQLite stores it, and the name of its type."""
+
+    value: Any
+    type: str
+
+
+_SQLITE_TYPES = {int: "integer", float: "real", type(None): "null"}
+
+
+def stored(value: Any) -> Cell:
+    """Return a value of a record as it is stored."""
     match value:
         case {"text": digits}:
-            return bytes.fromhex(digits), "text"
+            return Cell(bytes.fromhex(digits), "text")
         case {"blob": digits}:
-            return bytes.fromhex(digits), "blob"
+            return Cell(bytes.fromhex(digits), "blob")
         case {"real": word}:
-            return float(word), "real"
+            return Cell(float(word), "real")
         case str():
-            return value.encode(), "text"
-    return value, {int: "integer", float: "real", type(None): "null"}[type(value)]
+            return Cell(value.encode(), "text")
+    return Cell(value, _SQLITE_TYPES[type(value)])
 
 
 def is_load_bearing_row(row: Row) -> bool:
-    """Return whether a row is load-bearing; unclassifiable rows count as load-bearing."""
+    """True if a row is load-bearing; unclassifiable rows count as load-bearing."""
     try:
         return is_load_bearing_stored(row[_KIND].decode(), row[_TAGS].decode())
     except (ValueError, AttributeError):
@@ -122,10 +136,10 @@ def is_prunable_row(row: Row) -> bool:
     return row[_SUPERSEDED_BY] is None and not is_load_bearing_row(row)
 
 
-def result_of(use: Callable[[], Any]) -> Any:
+def result_of(operation: Callable[[], Any]) -> Any:
     """Return the result of a call, or None if it raises a memlab error."""
     try:
-        return use()
+        return operation()
     except MemlabError:
         return None
 
@@ -147,7 +161,8 @@ def assert_nothing_lost(before: dict[int, Row], store: Path) -> None:
     copies = copies_of(store)
     assert_load_bearing_rows_stay(before, after)
     for position, row in before.items():
-        assert after.get(position) == row or row in copies.get(position, [])
+        if after.get(position) != row:
+            assert row in copies.get(position, [])
 
 
 def assert_load_bearing_rows_stay(before: dict[int, Row], after: dict[int, Row]) -> None:
@@ -160,5 +175,5 @@ def assert_compacted(before: dict[int, Row], after: dict[int, Row], keep_recent:
     """Assert that exactly the newest `keep_recent` prunable rows and all other rows are left."""
     prunable = [position for position, row in before.items() if is_prunable_row(row)]
     surplus = set(prunable[: max(0, len(prunable) - keep_recent)])
-    assert after == {p: row for p, row in before.items() if p not in surplus}
+    assert after == {position: row for position, row in before.items() if position not in surplus}
     assert_load_bearing_rows_stay(before, after)

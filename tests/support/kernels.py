@@ -1,8 +1,8 @@
 """Kernels of notebooks that are forked from a process with memlab's modules, and start at once.
 
-A kernel takes two seconds to start and to import what each notebook needs; a forked one has
-imported it. That each notebook runs in a kernel that starts by itself is tried with the extra
-``lab`` (.ci/extras.py).
+A kernel takes two seconds to start and to import the modules of each notebook; a forked one has
+imported them. .ci/extras.py runs each notebook in a kernel that starts by itself, with the extra
+``lab``.
 """
 
 import os
@@ -94,6 +94,6 @@ def be_kernel(
     import pandas as pd
     from ipykernel.kernelapp import launch_new_instance
 
-    # What pandas chooses if it is imported in a kernel, as no terminal limits the width of a table.
+    # The default of pandas if it is imported in a kernel: no terminal limits the width of a table.
     pd.set_option("display.max_columns", 20)
     launch_new_instance()

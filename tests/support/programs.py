@@ -1,9 +1,9 @@
-"""Tasks and programs in processes of their own, without an interpreter's start for each.
+"""Tasks and programs in processes of their own, without starting an interpreter for each.
 
-Forking a process that has threads is not safe. So a small one without any imports what the tasks
-need and forks a child for each; tests talk to it over a pipe. A child is as real as one begun with
-``python -c``: it can be killed, become another user and change its folder. A test whose claim is
-about the start itself (what is imported, a seed of hashes) begins an interpreter.
+Forking a process that has threads is not safe. So a small process without threads imports the
+modules of the tasks and forks a child for each; tests talk to it over a pipe. A child is like a
+process of ``python -c``: it can be killed, become another user and change its folder. A test of the
+start itself (the imports, a seed of hashes) starts an interpreter.
 """
 
 import atexit
@@ -36,9 +36,10 @@ PATIENCE = 600
 
 
 class Ended(NamedTuple):
-    """The end of a child: exit code (negative: killed by that signal), error or result."""
+    """The end of a child: its exit code, and the error or result of its task."""
 
     code: int
+    """Negative if the child was killed by that signal."""
     error: BaseException | None = None
     result: Any = None
     seconds: float = 0.0
@@ -64,11 +65,14 @@ class Forks:
         """Wait until a child has ended."""
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         with self._answers.pop(pid) as answer:
+            if code != 0:
+                return Ended(code)
             answer.seek(0)
-            return Ended(code) if code else Ended(0, *pickle.load(answer))
+            ended: Ended = pickle.load(answer)
+            return ended
 
     def any_running(self, pids: list[int]) -> bool:
-        """Return whether one of these children has not ended."""
+        """True if one of these children has not ended."""
         flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
         return any(os.waitid(os.P_PID, pid, flags) is None for pid in pids)
 
@@ -99,7 +103,8 @@ def _run(task: Task, arguments: dict[str, Any], answer: IO[bytes]) -> None:
         result = task(**arguments)
     except BaseException as caught:  # noqa: BLE001 - the test checks the error
         error = caught
-    pickle.dump((error, result, time.perf_counter() - began), answer)
+    seconds = time.perf_counter() - began
+    pickle.dump(Ended(code=0, error=error, result=result, seconds=seconds), answer)
     answer.flush()
     os._exit(0)
 
@@ -123,7 +128,7 @@ class Children:
 def forked(*modules: str, cwd: Path | None = None, **variables: str) -> Iterator[Children]:
     """Fork children from a process that imported some modules, with these environment variables.
 
-    Of a package all modules are imported. What lies in the folder `cwd` is imported from there.
+    All modules of a package are imported. Modules in the folder `cwd` are imported from there.
     """
     ours, theirs = Pipe()
     with ours, theirs:
@@ -141,8 +146,10 @@ def forked(*modules: str, cwd: Path | None = None, **variables: str) -> Iterator
 
 def environment() -> dict[str, str]:
     """Return the environment of a process that imports the tests' helpers."""
-    paths = (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    paths = [str(Path(__file__).parents[2])]
+    if "PYTHONPATH" in os.environ:
+        paths.append(os.environ["PYTHONPATH"])
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
 
 
 def run_program(
@@ -153,22 +160,28 @@ def run_program(
 ) -> CompletedProcess[str]:
     """Run a program as ``python -c program words`` does.
 
-    It runs in a child of a process with today's memlab, or in one of the given children.
+    It runs in a child of a process that imported this memlab, or in one of the given children.
     """
     parent = children or children_with(*PROGRAMS_NEED)
-    arguments = list(map(str, command))
+    arguments = [str(word) for word in command]
     with tempfile.TemporaryDirectory() as folder:
-        files = [Path(folder, name) for name in ("printed", "complained")]
+        output = Path(folder, "stdout")
+        errors = Path(folder, "stderr")
         ended = parent.run(
             _be_program,
             program=program,
             words=arguments,
             cwd=cwd or Path.cwd(),
             environment=dict(os.environ),
-            files=files,
+            output=output,
+            errors=errors,
         )
-        texts = [file.read_text(errors="replace") for file in files]
-    return CompletedProcess([program, *arguments], ended.code or ended.result, *texts)
+        return CompletedProcess(
+            args=[program, *arguments],
+            returncode=ended.result if ended.code == 0 else ended.code,
+            stdout=output.read_text(errors="replace"),
+            stderr=errors.read_text(errors="replace"),
+        )
 
 
 def children_with(*modules: str) -> Children:
@@ -183,16 +196,26 @@ def children_with(*modules: str) -> Children:
 def _lasting_children(owner: int, modules: tuple[str, ...]) -> Children:
     started = ExitStack()
     children = started.enter_context(forked(*modules))
-    atexit.register(lambda: started.close() if os.getpid() == owner else None)
+
+    def close_in_owner() -> None:
+        if os.getpid() == owner:
+            started.close()
+
+    atexit.register(close_in_owner)
     return children
 
 
 def _be_program(
-    program: str, words: list[str], cwd: Path, environment: dict[str, str], files: list[Path]
+    program: str,
+    words: list[str],
+    cwd: Path,
+    environment: dict[str, str],
+    output: Path,
+    errors: Path,
 ) -> int:
     """Run a program in this process and return its exit code."""
-    for number, file in enumerate(files, start=1):
-        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600), number)
+    os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT, 0o600), 1)
+    os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT, 0o600), 2)
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
@@ -200,7 +223,9 @@ def _be_program(
     try:
         exec(compile(program, "<string>", "exec"), {"__name__": "__main__"})
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, int):
+            return end.code
+        return 0 if end.code is None else 1
     except BaseException:  # noqa: BLE001 - print any error, as an interpreter does
         traceback.print_exc()
         return 1

@@ -1,7 +1,7 @@
-"""With how many examples a property is tried, and of how many cases one is."""
+"""Number of examples of a property, and the share of cases that a default run tries."""
 
 from collections.abc import Collection
-from itertools import product
+from itertools import cycle, islice, product
 from typing import Any
 
 import pytest
@@ -12,9 +12,9 @@ USUAL = 25
 
 
 def examples(count: int) -> int:
-    """Return the number of examples of a test that has `count` of them at the usual number.
+    """Scale the number of examples of a test: `count` with ``--all``.
 
-    ``pytest`` by itself tries a quarter, and ``MEMLAB_EXAMPLES`` multiplies.
+    ``pytest`` by itself tries a quarter; ``MEMLAB_EXAMPLES`` scales them in all tests.
     """
     return max(count * settings().max_examples // USUAL, 1)
 
@@ -27,15 +27,12 @@ def one_in(count: int) -> int:
 def crossed(*choices: Collection[Any]) -> list[Any]:
     """Return every combination of choices, for ``parametrize``.
 
-    Combinations are left to ``--all`` except for a few in which every choice occurs.
+    All but a few combinations are left to ``--all``; every choice occurs in these few.
     """
-    lists = [list(some) for some in choices]
-    longest = max(map(len, lists))
-    shown = {tuple(place % len(some) for some in lists) for place in range(longest)}
-    return [
-        pytest.param(
-            *(some[place] for some, place in zip(lists, places, strict=True)),
-            marks=[] if places in shown else pytest.mark.long,
-        )
-        for places in product(*(range(len(some)) for some in lists))
-    ]
+    longest = max(len(values) for values in choices)
+    quick = list(islice(zip(*map(cycle, choices), strict=False), longest))
+    parameters = []
+    for combination in product(*choices):
+        marks = [] if combination in quick else [pytest.mark.long]
+        parameters.append(pytest.param(*combination, marks=marks))
+    return parameters

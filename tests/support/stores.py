@@ -1,4 +1,4 @@
-"""Store files made row by row, with whatever an agent, a crash or an enemy may have put in them."""
+"""Store files made row by row, also with rows that no agent would write."""
 
 import json
 import sqlite3
@@ -55,7 +55,9 @@ def write_rows(path: Path, rows: Iterable[Row], *, journal_mode: str = "WAL") ->
         for columns in rows:
             names = ", ".join(columns)
             marks = ", ".join(map(_mark, columns.values()))
-            values = [v.data if isinstance(v, RawText) else v for v in columns.values()]
+            values = [
+                value.data if isinstance(value, RawText) else value for value in columns.values()
+            ]
             connection.execute(f"INSERT INTO memory_items ({names}) VALUES ({marks})", values)
         connection.execute("COMMIT")
     return path
@@ -67,9 +69,9 @@ def write_signals(path: Path, memory_id: str, **signals: Any) -> None:
         connection.execute(CREATE_SIGNALS)
         names = ", ".join(["memory_id", "position", *signals])
         position = "(SELECT rowid FROM memory_items WHERE memory_id = ?1)"
+        values = ", ".join(["?1", position, *["?"] * len(signals)])
         connection.execute(
-            f"INSERT OR REPLACE INTO memory_signals ({names}) "
-            f"VALUES (?1, {position}{', ?' * len(signals)})",
+            f"INSERT OR REPLACE INTO memory_signals ({names}) VALUES ({values})",
             [memory_id, *signals.values()],
         )
 
@@ -81,10 +83,11 @@ def signals_of(path: Path) -> list[tuple[Any, ...]]:
 
 def files_in(folder: Path) -> dict[str, bytes | None]:
     """Return the bytes of every path in a folder, by name; None if it is not a file."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
-        for path in folder.rglob("*")
-    }
+    contents = {}
+    for path in folder.rglob("*"):
+        content = path.read_bytes() if path.is_file() else None
+        contents[str(path.relative_to(folder))] = content
+    return contents
 
 
 def run_sql(path: Path, *statements: str) -> None:

@@ -1,8 +1,8 @@
-"""Transcript folders made after the documented format, whose true reads are known.
+"""Transcript folders in the documented format, whose true reads are known.
 
 A `World` is a home folder with a memory folder in it. Its sessions act on memories one action at a
-time; each action writes the lines that Claude Code would write, and notes what it was. What counts
-follows from the notes alone, never from the lines.
+time. Each action writes the lines that Claude Code would write, and an event. The true reads are
+computed from the events alone, never from the lines.
 """
 
 import json
@@ -65,27 +65,33 @@ class Session:
         }
 
     def call(
-        self, tool: str, given: dict[str, Any], *, result: bool = True, **answer: Any
+        self, tool: str, arguments: dict[str, Any], *, result: bool = True, **answer: Any
     ) -> datetime:
-        """Write a call and its result; return when the call was made."""
+        """Write a call and its result; return the time of the call."""
         chance = self.world.chance
         at = self.world.tick()
         call = self.world.unique("toolu")
-        used = {"type": "tool_use", "id": call, "name": tool, "input": given}
-        message = {"id": chance.choice(["msg_1", "msg_2"]), "content": [used]}
+        tool_use = {"type": "tool_use", "id": call, "name": tool, "input": arguments}
+        message = {"id": chance.choice(["msg_1", "msg_2"]), "content": [tool_use]}
         lines = [self.line("assistant", at, message=message, requestId="req_1")]
         if result:
-            block: dict[str, Any] = {"type": "tool_result", "tool_use_id": call}
-            block["content"] = answer.get("content", "     1\tx")
-            if chance.random() < 0.3:
-                block["content"] = [{"type": "text", "text": block["content"]}]
-            if answer.get("error") or chance.random() < 0.5:
-                block["is_error"] = bool(answer.get("error"))
-            details = {"toolUseResult": answer["details"]} if "details" in answer else {}
-            message = {"role": "user", "content": [block]}
-            lines.append(self.line("user", self.world.tick(), message=message, **details))
+            lines.append(self._result_line(call, **answer))
         self._write(lines)
         return at
+
+    def _result_line(
+        self, call: str, *, content: str = "     1\tx", error: bool = False, details: Any = None
+    ) -> dict[str, Any]:
+        chance = self.world.chance
+        block: dict[str, Any] = {"type": "tool_result", "tool_use_id": call, "content": content}
+        if chance.random() < 0.3:
+            block["content"] = [{"type": "text", "text": content}]
+        if error or chance.random() < 0.5:
+            block["is_error"] = error
+        fields: dict[str, Any] = {"message": {"role": "user", "content": [block]}}
+        if details is not None:
+            fields["toolUseResult"] = details
+        return self.line("user", self.world.tick(), **fields)
 
     def _write(self, lines: list[dict[str, Any]]) -> None:
         """Write lines into the session's own file, or into one of its agents'."""
@@ -108,25 +114,32 @@ class Session:
 
 READS = "read"
 WRITES = "write"
+NO_EFFECT = ""
 
 
 class Act(NamedTuple):
     """A tool call, its effect on the memory, and its result."""
 
     tool: str
-    given: dict[str, str]
-    is_a: str = ""
+    arguments: dict[str, str]
+    effect: str = NO_EFFECT
     answer: dict[str, Any] | None = None
 
     def __call__(self, session: Session, memory_id: str) -> None:
         """Make the call and record its effect."""
         folder = session.world.called
-        words = {"path": session.path(memory_id), "folder": folder, "name": memory_id}
-        words |= {"last": Path(folder).name, "home": str(session.world.home)}
-        given = {name: text.format(**words) for name, text in self.given.items()}
-        at = session.call(self.tool, given, **(self.answer or {}))
-        if self.is_a:
-            session.note(memory_id, at, writes=self.is_a == WRITES)
+        places = {
+            "path": session.path(memory_id),
+            "folder": folder,
+            "name": memory_id,
+            "last": Path(folder).name,
+            "home": str(session.world.home),
+        }
+        arguments = {name: text.format(**places) for name, text in self.arguments.items()}
+        answer = {} if self.answer is None else self.answer
+        at = session.call(self.tool, arguments, **answer)
+        if self.effect != NO_EFFECT:
+            session.note(memory_id, at, writes=self.effect == WRITES)
 
 
 PATH = {"file_path": "{path}"}
@@ -151,10 +164,10 @@ def read_from_memory_folder(session: Session, memory_id: str) -> None:
 
 def attach_reminder(session: Session, memory_id: str) -> None:
     other_memories = session.world.chance.sample(session.world.memories, 2)
-    named = list(dict.fromkeys([memory_id, *other_memories]))
-    memories = [{"path": session.path(m), "content": "x", "mtimeMs": 1} for m in named]
+    names = list(dict.fromkeys([memory_id, *other_memories]))
+    memories = [{"path": session.path(name), "content": "x", "mtimeMs": 1} for name in names]
     at = session.attach({"type": "relevant_memories", "memories": memories})
-    for name in named:
+    for name in names:
         session.note(name, at)
 
 
@@ -175,8 +188,8 @@ def talk(session: Session, memory_id: str) -> None:
     session.lines.append({"type": "summary", "summary": quoted, "leafUuid": "x"})
 
 
-def shell(command: str, is_a: str = "", **answer: Any) -> Act:
-    return Act("Bash", {"command": command}, is_a, answer)
+def shell(command: str, effect: str = NO_EFFECT, **answer: Any) -> Act:
+    return Act("Bash", {"command": command}, effect, answer)
 
 
 OF_PROJECT = ".claude/projects/" + SLUG + "/memory/{name}"
@@ -206,17 +219,18 @@ ACTIONS: list[tuple[Callable[[Session, str], None], float]] = [
     (Act("Read", PATH, answer={"details": {"type": "file_unchanged"}}), 1),
     (Act("Read", PATH, answer={"result": False}), 1),
     (Act("Read", {"file_path": "{folder}/MEMORY.md"}, answer={"content": "- [x]({name})"}), 1),
-    *((Act("Read", {"file_path": f"{folder}/{{name}}"}), 1) for folder in ELSEWHERE),
-    *((shell(f"cd {folder} && cat {{name}}"), 1) for folder in ELSEWHERE),
-    *((shell(command, READS, details=OUTPUT), 1.2) for command in SHOWN),
-    *((shell(command), 0.7) for command in NOT_SHOWN),
-    *((shell(command, WRITES), 0.5) for command in CHANGED),
+    *[(Act("Read", {"file_path": f"{folder}/{{name}}"}), 1) for folder in ELSEWHERE],
+    *[(shell(f"cd {folder} && cat {{name}}"), 1) for folder in ELSEWHERE],
+    *[(shell(command, READS, details=OUTPUT), 1.2) for command in SHOWN],
+    *[(shell(command), 0.7) for command in NOT_SHOWN],
+    *[(shell(command, WRITES), 0.5) for command in CHANGED],
     (shell("cat {path}", error=True, content="Exit code 1"), 1),
     (shell("cat {path}; sleep 99", details={"stdout": "", "interrupted": True}), 1),
     (Act("Grep", {"pattern": "x", "path": "{folder}"}, answer={"content": "{folder}/m1.md:1"}), 1),
     (Act("Glob", {"pattern": "*.md", "path": "{folder}"}), 1),
     (WRITE, 3),
-    *((Act(tool, EDIT, WRITES), 0.5) for tool in ("Edit", "MultiEdit")),
+    (Act("Edit", EDIT, WRITES), 0.5),
+    (Act("MultiEdit", EDIT, WRITES), 0.5),
     (Act("Edit", EDIT, answer=FAILED), 1),
     (Act("Read", {"file_path": "/work/app/main.py"}, answer={"content": "# memory/m1.md"}), 2),
     (shell("pytest -q", content="1 passed\n" * 50), 2),
@@ -226,6 +240,13 @@ ACTIONS: list[tuple[Callable[[Session, str], None], float]] = [
     (attach_loaded_files, 2),
     (talk, 3),
 ]
+
+
+JSON_OPTIONS: list[dict[str, Any]] = [
+    {"ensure_ascii": True},
+    {"ensure_ascii": False, "separators": (",", ":")},
+]
+"""Options of the JSON of transcripts, one of which a world uses."""
 
 
 class World:
@@ -247,13 +268,14 @@ class World:
         self.sessions: list[Session] = []
         self._now = START
         self._count = 0
-        self._mark = b"\xef\xbb\xbf" * (seed % 3 == 1)
-        self._as_ascii, self._separators = self.chance.choice([(True, None), (False, (",", ":"))])
+        self._byte_order_mark = b"\xef\xbb\xbf" if seed % 3 == 1 else b""
+        self._json_options = self.chance.choice(JSON_OPTIONS)
+        index = "".join(f"- [x]({memory_id})\n" for memory_id in self.memories)
         for folder in (self.folder, self.projects / "-other" / "memory"):
             folder.mkdir(parents=True)
             for memory_id in self.memories:
                 (folder / memory_id).write_text("x")
-            (folder / "MEMORY.md").write_text("".join(f"- [x]({m})\n" for m in self.memories))
+            (folder / "MEMORY.md").write_text(index)
 
     def tick(self) -> datetime:
         self._now += timedelta(milliseconds=self.chance.randrange(1, 90_000))
@@ -283,18 +305,21 @@ class World:
 
     def apart(self, kind: str) -> set[tuple[str, datetime]]:
         """Return the reads of a kind: ``read``, ``maintenance`` or ``own session``."""
-        changed: dict[tuple[str, str], datetime] = {}
+        first_changes: dict[tuple[str, str], datetime] = {}
         for event in self.events:
             if event.writes:
-                changed.setdefault((event.session, event.memory_id), event.at)
-        events = set()
-        for event in self.events:
-            first = changed.get((event.session, event.memory_id))
-            is_own = first is not None and event.at > first
-            is_a = "read" if first is None else "own session" if is_own else "maintenance"
-            if not event.writes and is_a == kind:
-                events.add((event.memory_id, event.at))
-        return events
+                first_changes.setdefault((event.session, event.memory_id), event.at)
+
+        def kind_of(read: Event) -> str:
+            first_change = first_changes.get((read.session, read.memory_id))
+            if first_change is None:
+                return "read"
+            if read.at > first_change:
+                return "own session"
+            return "maintenance"
+
+        reads = [event for event in self.events if not event.writes]
+        return {(read.memory_id, read.at) for read in reads if kind_of(read) == kind}
 
     def _begin(self) -> Session:
         """Begin a session: a new one, or one that repeats another's lines first."""
@@ -305,8 +330,9 @@ class World:
             session.project = before.project
             beginning = self.chance.choice(["resumed", "branched", "continued"])
             end = self.chance.randrange(len(before.lines) + 1)
-            for line in before.lines[: None if beginning == "resumed" else end]:
-                copy = {**line}
+            repeated = before.lines if beginning == "resumed" else before.lines[:end]
+            for line in repeated:
+                copy = dict(line)
                 if beginning != "continued" and "sessionId" in copy:
                     copy["sessionId"] = session.name
                 if beginning == "branched":
@@ -333,13 +359,13 @@ class World:
     def _write(self, file: Path, lines: list[dict[str, Any]]) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("wb") as out:
-            out.write(self._mark)
+            out.write(self._byte_order_mark)
             for line in lines:
                 if self.chance.random() < 0.02:
                     out.write(self.chance.choice(BROKEN) + b"\n")
                 if self.chance.random() < 0.02:
                     out.write(b"\r\n\n")
-                text = json.dumps(line, ensure_ascii=self._as_ascii, separators=self._separators)
+                text = json.dumps(line, **self._json_options)
                 out.write(text.encode(errors="surrogatepass") + b"\n")
             if self.chance.random() < 0.1:
                 out.write(BROKEN[0])

@@ -25,7 +25,7 @@ from memlab.views.bundled import (
     notebook_paths,
     store_names,
 )
-from tests.support.notebook_stores import run_here
+from tests.support.notebook_stores import run_in_this_process
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 README = (DATA / "README.md").read_text()
@@ -197,7 +197,7 @@ def test_notebooks_use_the_past_of_a_compacted_store(tmp_path: Path) -> None:
     memlab.apply(memlab.plan(path, memlab.KeepRecent(100)))
     copies = {copy.stem: copy for copy in copy_notebooks(tmp_path / "notebooks", facts(path))}
     compared = memlab.compare(past, memlab.find_references(past), workers=1)
-    outputs = run_here(copies["04_compare_policies"])[-1]
+    outputs = run_in_this_process(copies["04_compare_policies"])[-1]
     assert outputs.startswith(compared.answer)
-    outputs = run_here(copies["03_size_keep_recent"])[-1]
+    outputs = run_in_this_process(copies["03_size_keep_recent"])[-1]
     assert str(memlab.recommend_cap(past).numbers) in outputs
