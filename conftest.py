@@ -20,8 +20,8 @@ NBVAL_OPTIONS = {
 """The options that nbval's plugin adds, which is not loaded."""
 WORKERS = 2
 
-# Else every process would compile memlab anew and rewrite the assertions of every test, where
-# PYTHONDONTWRITEBYTECODE is set. Git ignores what is written.
+# If PYTHONDONTWRITEBYTECODE is set, every process would compile memlab again and rewrite the
+# assertions of every test. Git ignores the written files.
 sys.dont_write_bytecode = False
 
 # jsonschema, which nbformat imports, builds a grammar of addresses for 1.6 seconds if it finds this

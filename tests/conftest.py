@@ -29,16 +29,17 @@ ROOM = 4 * 2**30
 
 
 def work_in_memory() -> None:
-    """Let temporary folders lie in memory, where there is enough of it; ``TMPDIR`` says otherwise.
+    """Put temporary folders into memory if there is enough of it and ``TMPDIR`` is not set.
 
-    No test outlives the machine, so that none can see what a disk would have kept. What a cut of
-    the power leaves is asked of a simulated disk (``proof/test_power_cut.py``).
+    No test needs a real disk: power cuts are tested on a simulated one
+    (``proof/test_power_cut.py``).
     """
     if "TMPDIR" in os.environ or not os.access(MEMORY, os.W_OK):
         return
     programs_may_run = not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC
     if programs_may_run and shutil.disk_usage(MEMORY).free >= ROOM:
-        os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
+        os.environ["TMPDIR"] = str(MEMORY)
+        tempfile.tempdir = str(MEMORY)
 
 
 work_in_memory()
@@ -73,9 +74,9 @@ LONGEST = (
     "tests/proof/test_killed.py",
     "tests/proof/test_bounded.py",
     "tests/proof/test_racing_servers.py",
-    *(f"notebooks/{path.name}" for path in sorted((CHECKOUT / "notebooks").glob("*.ipynb"))),
+    *[f"notebooks/{path.name}" for path in sorted((CHECKOUT / "notebooks").glob("*.ipynb"))],
 )
-"""Files that take longest, in this order: one that began last would keep one process waiting."""
+"""Files that take longest, slowest first: if one began last, the other process would be idle."""
 
 
 LEFT_OUT = {
@@ -85,11 +86,12 @@ LEFT_OUT = {
 """Folders that ``pytest`` by itself leaves out, and what needs them; ``pytest --all`` runs them."""
 LEFT_OUT_FOLDERS = {CHECKOUT / folder for folder in LEFT_OUT}
 NEEDED = {
-    **dict.fromkeys(("one_redis", "one_postgres"), "servers"),
+    "one_redis": "servers",
+    "one_postgres": "servers",
     "cluster": "a Dask cluster",
     "real_store": "recorded histories",
 }
-"""Fixtures, or their parameters, that take long likewise; tests with one are left out."""
+"""Fixtures, or their parameters, that also take long; tests with one are left out."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -97,16 +99,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Leave out what takes long where neither ``--all`` nor a test's own name was given.
+    """Leave out slow tests if neither ``--all`` nor the name of a test was given.
 
-    A worker of xdist is handed its controller's names, so that it cannot tell who named them.
+    A worker of xdist gets names from its controller even if the user gave none, so that the
+    controller sends it the decision.
     """
     worker = getattr(config, "workerinput", None)
-    by_itself = config.args_source is config.ArgsSource.TESTPATHS
-    partly = worker["partly"] if worker else by_itself and not config.option.all
+    if worker:
+        partly = worker["partly"]
+    else:
+        names_no_test = config.args_source is config.ArgsSource.TESTPATHS
+        partly = names_no_test and not config.option.all
     config.stash[PARTLY] = partly
-    usual = QUICK if partly else USUAL
-    try_properties(int(os.environ.get("MEMLAB_EXAMPLES", usual)))
+    examples = QUICK if partly else USUAL
+    try_properties(int(os.environ.get("MEMLAB_EXAMPLES", examples)))
 
 
 PARTLY = pytest.StashKey[bool]()
@@ -133,14 +139,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: places.get(item.path, len(places)))
     if config.stash[PARTLY]:
         left_out = [item for item in items if _takes_long(item)]
-        items[:] = [item for item in items if item not in set(left_out)]
+        items[:] = [item for item in items if not _takes_long(item)]
         config.hook.pytest_deselected(items=left_out)
 
 
 def _takes_long(item: pytest.Item) -> bool:
-    given = getattr(item, "callspec", None)
-    needs = {*getattr(item, "fixturenames", ()), *map(str, given.params.values() if given else ())}
-    return not needs.isdisjoint(NEEDED) or item.get_closest_marker("long") is not None
+    if item.get_closest_marker("long") is not None:
+        return True
+    needs = set(getattr(item, "fixturenames", ()))
+    if parameters := getattr(item, "callspec", None):
+        needs |= {str(value) for value in parameters.params.values()}
+    return not needs.isdisjoint(NEEDED)
 
 
 def pytest_collection_finish() -> None:
@@ -150,23 +159,28 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Say each reason of a skip once, and what was left out."""
-    skipped = Counter(
-        each.longrepr[2].removeprefix("Skipped: ") if each.longrepr else "no reason"
-        for each in terminalreporter.getreports("skipped")
-    )
+    """Print each reason of a skip once, and what was left out."""
+    skipped = Counter(_skip_reason(report) for report in terminalreporter.getreports("skipped"))
     for reason, count in sorted(skipped.items()):
         terminalreporter.write_line(f"SKIPPED [{count}] {reason}")
     if config.stash[PARTLY]:
-        needs = "; ".join(dict.fromkeys((*LEFT_OUT.values(), *NEEDED.values(), "much time")))
-        terminalreporter.write_line(f"left out: {needs} (pytest --all runs everything)")
+        reasons = dict.fromkeys((*LEFT_OUT.values(), *NEEDED.values(), "much time"))
+        left_out = "; ".join(reasons)
+        terminalreporter.write_line(f"left out: {left_out} (pytest --all runs everything)")
+
+
+def _skip_reason(report: Any) -> str:
+    if not report.longrepr:
+        return "no reason"
+    _, _, message = report.longrepr
+    return str(message.removeprefix("Skipped: "))
 
 
 def try_properties(count: int) -> None:
-    """Try each property with so many examples, where its test says nothing else.
+    """Set the number of examples of each property whose test sets none.
 
-    A shared machine is slow now and then, which says nothing about the code. In CI every run tries
-    the same examples, so that a red run is the change's.
+    No example has a deadline, because a shared machine is slow now and then. In CI every run tries
+    the same examples, so that a failure is due to the change.
     """
     settings.register_profile(
         "memlab", deadline=None, max_examples=count, derandomize="CI" in os.environ
@@ -190,7 +204,9 @@ def no_rendering(monkeypatch: pytest.MonkeyPatch) -> None:
 def built_stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where stores of recorded facts are kept once one process of a run has built them."""
     base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "built_stores"
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent  # shared by all workers
+    folder = base / "built_stores"
     folder.mkdir(exist_ok=True)
     return folder
 
@@ -212,11 +228,12 @@ def real_store(tmp_path: Path, built_stores: Path) -> Callable[[str], Path]:
 
 
 def _build(tool: Path, name: str, path: Path) -> Path:
-    found = runpy.run_path(str(tool))
-    items = found["history_items" if name.startswith("history-") else "agent_items"]
+    """Build a store of recorded facts with the functions of a script."""
+    names = runpy.run_path(str(tool))
+    items = names["history_items" if name.startswith("history-") else "agent_items"]
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode=WAL")
-        connection.executescript(found["SCHEMA"])
+        connection.executescript(names["SCHEMA"])
         with connection:
             marks = ",".join("?" * 14)
             connection.executemany(

@@ -59,18 +59,23 @@ def test_time_argument_needs_a_zone_and_defaults_to_now() -> None:
 
 @pytest.mark.parametrize("value", [0, 1, -0.1, True, "0.9", None, float("nan"), 1e9])
 def test_invalid_share_is_rejected_by_name(value: object) -> None:
-    for refuses, least in ((share, "0"), (confidence, "0.5")):
-        with pytest.raises(ValueError, match=rf"target=.* is not between {least} and 1$"):
-            refuses("target", value)
+    with pytest.raises(ValueError, match=r"target=.* is not between 0 and 1$"):
+        share("target", value)
+    with pytest.raises(ValueError, match=r"target=.* is not between 0\.5 and 1$"):
+        confidence("target", value)
+
+
+def test_share_is_a_plain_float() -> None:
     assert type(share("target", np.float32(0.5))) is float
 
 
+CLASSES = [
+    error_class
+    for error_class in vars(errors).values()
+    if isinstance(error_class, type) and issubclass(error_class, MemlabError)
+]
 EXAMPLES = [
-    *(
-        kind("what happened, where, and what to do")
-        for kind in vars(errors).values()
-        if isinstance(kind, type) and issubclass(kind, MemlabError)
-    ),
+    *[error_class("what happened, where, and what to do") for error_class in CLASSES],
     BadRowError("row 7", position=7, memory_id="m7", column="kind"),
     StalePlanError("stale", memory_ids=("a", "b")),
 ]
@@ -78,11 +83,14 @@ EXAMPLES = [
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
 def test_errors_survive_pickling_and_copying(error: MemlabError) -> None:
-    twins = [pickle.loads(pickle.dumps(error, n)) for n in range(pickle.HIGHEST_PROTOCOL + 1)]
-    for twin in (*twins, copy.deepcopy(error)):
-        assert type(twin) is type(error)
-        assert str(twin) == str(error)
-        assert vars(twin) == vars(error)
+    copies = [
+        pickle.loads(pickle.dumps(error, protocol))
+        for protocol in range(pickle.HIGHEST_PROTOCOL + 1)
+    ]
+    for copied in (*copies, copy.deepcopy(error)):
+        assert type(copied) is type(error)
+        assert str(copied) == str(error)
+        assert vars(copied) == vars(error)
 
 
 def test_missing_extra_error_is_an_import_error() -> None:

@@ -5,6 +5,7 @@ import pickle
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -23,31 +24,43 @@ from tests.support.stores import RawText, episodes, row, run_sql, write_rows
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    floor = [row("d1", "semantic"), row("s1", "procedural"), row("r1", "episodic", "rejected-path")]
-    return write_rows(tmp_path / "memory.db", [*floor, *episodes(10)])
+    load_bearing = [
+        row("d1", "semantic"),
+        row("s1", "procedural"),
+        row("r1", "episodic", "rejected-path"),
+    ]
+    return write_rows(tmp_path / "memory.db", load_bearing + episodes(10))
 
 
 def test_sound_store_passes_every_check(store: Path) -> None:
     write_rows(store, [row("old", superseded_by="e1")])
     diagnosis = doctor(store)
     names = "memory_integrity sqlite_integrity rows tags supersession insertion_order space archive"
-    assert [named.name for named in diagnosis.checks] == names.split()
-    assert {named.status for named in diagnosis.checks} == {Status.OK}
-    counts = {"decisions": 1, "skills": 1, "rejected_paths": 1, "episodes": 11, "prunable": 10}
-    assert diagnosis.checks[0].counts == counts | {"superseded": 1}
+    assert [check.name for check in diagnosis.checks] == names.split()
+    assert {check.status for check in diagnosis.checks} == {Status.OK}
+    assert diagnosis.checks[0].counts == {
+        "decisions": 1,
+        "skills": 1,
+        "rejected_paths": 1,
+        "episodes": 11,
+        "prunable": 10,
+        "superseded": 1,
+    }
 
 
-@pytest.mark.parametrize("remembered", [False, True])
+@pytest.mark.parametrize("is_saved", [False, True], ids=["given", "saved"])
 @pytest.mark.parametrize(("cap", "status"), [(10, Status.OK), (9, Status.WARN)])
 def test_backlog_is_a_warning_with_its_command(
-    store: Path, cap: int, status: Status, remembered: bool
+    store: Path, cap: int, status: Status, is_saved: bool
 ) -> None:
-    if remembered:
+    if is_saved:
         (store.parent / FILE).write_text(f'policy = {{ name = "recent", keep = {cap} }}\n')
-    integrity = doctor(store, backlog=None if remembered else cap).checks[0]
+        integrity = doctor(store).checks[0]
+    else:
+        integrity = doctor(store, backlog=cap).checks[0]
     assert integrity.status is status
-    command = f"memlab compact {store} --keep-recent {cap}"
-    assert (command in integrity.advice) is (status is Status.WARN)
+    advises_compacting = f"memlab compact {store} --keep-recent {cap}" in integrity.advice
+    assert advises_compacting is (status is Status.WARN)
 
 
 def test_expired_number_still_defines_the_backlog(store: Path) -> None:
@@ -100,15 +113,19 @@ def test_corrupt_sqlite_index_is_a_failure(store: Path) -> None:
 
 
 def test_unreadable_rows_are_named(store: Path) -> None:
-    odd = row("odd", "dream")
-    raw = row("worst", title=RawText(b"\xff"))
-    late = row("late", created_at="yesterday")
-    write_rows(store, [odd, row("worse", tags_json="[1]"), raw, late])
+    unreadable = [
+        row("odd", "dream"),
+        row("worse", tags_json="[1]"),
+        row("worst", title=RawText(b"\xff")),
+        row("late", created_at="yesterday"),
+    ]
+    write_rows(store, unreadable)
     rows = check(store, "rows")
     assert rows.status == Status.FAIL
     assert rows.counts == {"unreadable": 4}
     assert rows.details[0].startswith("row 14 ('odd'): ")
-    assert all(name in str(rows.details) for name in ("worse", "worst", "late"))
+    for name in ("worse", "worst", "late"):
+        assert name in str(rows.details)
     run_sql(store, "UPDATE memory_items SET kind = 'other'")
     assert check(store, "rows").status is Status.FAIL
     assert check(store, "rows").details[-1] == "and 7 more rows; mend these first"
@@ -129,9 +146,10 @@ def test_advised_updates_repair_unreadable_rows(store: Path) -> None:
     assert rows_check.status is Status.FAIL
     for column in ("kind", "tags_json", "created_at", "confidence"):
         assert f"{column} " in rows_check.details[0]
-    updates = [shlex.split(line) for line in rows_check.details if line.startswith("sqlite3 ")]
-    assert {file for _, file, _ in updates} == {str(store)}
-    run_sql(store, *(update for _, _, update in updates))
+    commands = [shlex.split(line) for line in rows_check.details if line.startswith("sqlite3 ")]
+    for _, file, update in commands:
+        assert file == str(store)
+        run_sql(store, update)
     assert check(store, "rows").status is Status.OK
     frame = memlab.load(store).set_index("memory_id")
     assert not frame.loc[["three"], "prunable"].any()
@@ -161,10 +179,14 @@ def test_supersession_cycles_are_counted(
                 return True
         return False
 
-    rows = [row(f"m{n}", superseded_by=f"m{links[n]}" if n in links else None) for n in range(8)]
-    links_check = check(write_rows(tmp_path_factory.mktemp("links") / "m.db", rows), "supersession")
-    assert links_check.counts["cyclic"] == sum(map(leads_back, links))
-    assert links_check.counts["dangling"] == 0
+    rows = [row(f"m{number}") for number in range(8)]
+    for older, newer in links.items():
+        rows[older]["superseded_by"] = f"m{newer}"
+    store = write_rows(tmp_path_factory.mktemp("links") / "m.db", rows)
+    counts = check(store, "supersession").counts
+    cyclic = [older for older in links if leads_back(older)]
+    assert counts["cyclic"] == len(cyclic)
+    assert counts["dangling"] == 0
 
 
 def test_rows_out_of_order_are_counted(store: Path) -> None:
@@ -177,7 +199,7 @@ def test_rows_out_of_order_are_counted(store: Path) -> None:
 
 
 def test_free_space_is_a_warning_with_its_command(store: Path) -> None:
-    write_rows(store, [row(f"big{n}", body="x" * 100_000) for n in range(30)])
+    write_rows(store, [row(f"big{number}", body="x" * 100_000) for number in range(30)])
     assert check(store, "space").status is Status.OK
     run_sql(store, "DELETE FROM memory_items WHERE memory_id LIKE 'big%'")
     space = check(store, "space")
@@ -195,9 +217,28 @@ def interrupt_apply(store: Path) -> str:
     return plan.digest[:12]
 
 
-def not_recorded(change: Callable[..., object], what: object) -> None:
+def apply_unrecorded(store: Path) -> None:
+    plan = planned(store)
     with pytest.raises(StoppedError):
-        change(what, on_step=stop_at("committed"))
+        apply(plan, on_step=stop_at("committed"))
+
+
+def restore_unrecorded(store: Path) -> None:
+    receipt = compacted(store)
+    with pytest.raises(StoppedError):
+        restore(receipt, on_step=stop_at("committed"))
+
+
+def apply_and_restore(store: Path) -> None:
+    restore(compacted(store))
+
+
+def write_empty_archive(store: Path) -> None:
+    archive_of(store).touch()
+
+
+def write_text_as_archive(store: Path) -> None:
+    archive_of(store).write_bytes(b"somebody's notes, not an archive")
 
 
 def restore_and_delete_outside(store: Path) -> None:
@@ -231,29 +272,37 @@ def reuse_a_position(store: Path) -> None:
     write_rows(store, [row("new", rowid=4)])
 
 
-ARCHIVES: dict[str, tuple[Callable[[Path], object], Status, tuple[str, ...]]] = {
-    "matching": (compacted, Status.OK, ("6 memories of 1 plan, matching the store",)),
-    "restored": (lambda store: restore(compacted(store)), Status.OK, ()),
-    "without a record": (lambda store: not_recorded(apply, planned(store)), Status.OK, ()),
-    "of rows deleted again by a later plan": (restore_and_apply_again, Status.OK, ()),
-    "empty": (lambda store: archive_of(store).touch(), Status.OK, ()),
-    "of an interrupted apply": (
+class ArchiveCase(NamedTuple):
+    """A change of a store and its archive, and the status and words of their check."""
+
+    arrange: Callable[[Path], object]
+    status: Status
+    phrases: tuple[str, ...] = ()
+
+
+ARCHIVES = {
+    "matching": ArchiveCase(compacted, Status.OK, ("6 memories of 1 plan, matching the store",)),
+    "restored": ArchiveCase(apply_and_restore, Status.OK),
+    "without a record": ArchiveCase(apply_unrecorded, Status.OK),
+    "of rows deleted again by a later plan": ArchiveCase(restore_and_apply_again, Status.OK),
+    "empty": ArchiveCase(write_empty_archive, Status.OK),
+    "of an interrupted apply": ArchiveCase(
         interrupt_apply,
         Status.WARN,
         ("6 memories archived, 6 of them not deleted", "memlab apply {} ", "{} --drop "),
     ),
-    "of rows deleted by others": (delete_one_outside_memlab, Status.WARN, ("memlab restore {} ",)),
-    "of an unrecorded restore": (
-        lambda store: not_recorded(restore, compacted(store)),
-        Status.WARN,
-        ("6 memories that plan",),
+    "of rows deleted by others": ArchiveCase(
+        delete_one_outside_memlab, Status.WARN, ("memlab restore {} ",)
     ),
-    "of rows recorded as restored but missing": (
+    "of an unrecorded restore": ArchiveCase(
+        restore_unrecorded, Status.WARN, ("6 memories that plan",)
+    ),
+    "of rows recorded as restored but missing": ArchiveCase(
         restore_and_delete_outside,
         Status.WARN,
         ("2 memories", "are recorded as restored and are not in the store", "memlab restore {} "),
     ),
-    "whose id was reused": (
+    "whose id was reused": ArchiveCase(
         reuse_an_id,
         Status.WARN,
         (
@@ -264,30 +313,22 @@ ARCHIVES: dict[str, tuple[Callable[[Path], object], Status, tuple[str, ...]]] = 
             "--into NEW.db",
         ),
     ),
-    "whose position was reused": (
-        reuse_a_position,
-        Status.OK,
-        (),
+    "whose position was reused": ArchiveCase(reuse_a_position, Status.OK),
+    "beside an older store": ArchiveCase(
+        replace_by_older_store, Status.WARN, ("the store is an older copy",)
     ),
-    "beside an older store": (replace_by_older_store, Status.WARN, ("the store is an older copy",)),
-    "that is not an archive": (
-        lambda store: archive_of(store).write_bytes(b"somebody's notes, not an archive"),
-        Status.FAIL,
-        (),
-    ),
+    "that is not an archive": ArchiveCase(write_text_as_archive, Status.FAIL),
 }
 
 
-@pytest.mark.parametrize(("arrange", "status", "phrases"), ARCHIVES.values(), ids=ARCHIVES)
-def test_archive_is_checked_against_its_store(
-    store: Path, arrange: Callable[[Path], object], status: Status, phrases: tuple[str, ...]
-) -> None:
-    arrange(store)
+@pytest.mark.parametrize("case", ARCHIVES.values(), ids=ARCHIVES)
+def test_archive_is_checked_against_its_store(store: Path, case: ArchiveCase) -> None:
+    case.arrange(store)
     archive_check = check(store, "archive")
-    assert archive_check.status is status
-    for expected in phrases:
-        assert expected.format(store) in f"{archive_check.summary} {archive_check.advice}"
-    if arrange is delete_one_outside_memlab:
+    assert archive_check.status is case.status
+    for phrase in case.phrases:
+        assert phrase.format(store) in f"{archive_check.summary} {archive_check.advice}"
+    if case.arrange is delete_one_outside_memlab:
         assert "memlab apply" not in archive_check.advice
 
 
@@ -327,8 +368,10 @@ def test_advised_time_of_a_first_row_is_that_of_a_later_one(
     rows = [row(f"m{number}", created_at=time) for number, time in enumerate(times)]
     store = write_rows(tmp_path / "bad.db", rows)
     details = check(store, "rows").details
-    updates = [shlex.split(line) for line in details if line.startswith("sqlite3 ")]
-    run_sql(store, *(update for _, _, update in updates))
+    for line in details:
+        if line.startswith("sqlite3 "):
+            _, _, update = shlex.split(line)
+            run_sql(store, update)
     assert check(store, "rows").status is Status.OK
     assert memlab.load(store)["created_at"].nunique() == 1
 
@@ -366,7 +409,7 @@ def test_the_command_for_a_row_in_the_future_mends_it(store: Path) -> None:
     write_rows(store, [row("later", created_at="2099-01-01T00:00:00Z"), *episodes(9, start=50)])
     (update,) = check(store, "future").details
     run_sql(store, shlex.split(update)[2])
-    assert "future" not in {named.name for named in doctor(store).checks}
+    assert "future" not in {check.name for check in doctor(store).checks}
 
 
 def test_size_leaves_a_row_in_the_future_out_of_the_days_kept(store: Path) -> None:
@@ -375,13 +418,13 @@ def test_size_leaves_a_row_in_the_future_out_of_the_days_kept(store: Path) -> No
     write_rows(store, [row("later", created_at="2099-01-01T00:00:00Z")])
     size = memlab.size(store)
     assert size.curve["days"].max() == days_before
-    assert "1 row is dated in the future: later; the days kept leave them out; memlab doctor" in (
-        " ".join(str(size).split())
-    )
+    note = "1 row is dated in the future: later; the days kept leave them out; memlab doctor"
+    assert note in " ".join(str(size).split())
 
 
 def test_many_future_rows_are_not_reported_as_future(store: Path) -> None:
-    write_rows(store, [row(f"f{n}", created_at="2099-01-01T00:00:00Z") for n in range(9)])
+    future_rows = [row(f"f{number}", created_at="2099-01-01T00:00:00Z") for number in range(9)]
+    write_rows(store, future_rows)
     future = check(store, "future")
     assert "9 of 22 rows are dated in the future, up to 2099-01-01" in future.summary
     assert "a clock may be wrong" in future.summary

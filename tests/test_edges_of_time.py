@@ -13,7 +13,7 @@ import memlab
 from memlab.clock import EARLIEST, LATEST, moment_and_zone, shifted
 from memlab.systems.memforge import _moment
 from tests.support.claude_store import write_index, write_memory
-from tests.support.shell import output_of
+from tests.support.shell import output_of, typed
 from tests.support.stores import episodes, row, write_rows
 
 EDGES = (
@@ -30,13 +30,13 @@ ON_A_PAGE = ("0001-01-01T00:00:00+02:00", "9999-12-31T23:59:59-14:00")
 COMMANDS = ("show {}", "find {out}", "rows {}", "size {}")
 
 
-def assert_words_for(store: Path, out: Path) -> None:
-    for arguments in COMMANDS:
-        assert output_of(*(word.format(store, out=out) for word in arguments.split()))
+def assert_commands_print(store: Path, out: Path) -> None:
+    for command in COMMANDS:
+        assert output_of(*typed(command, store, out)) != ""
 
 
 def date_rows(store: Path, edge: str, which: str) -> None:
-    """Date one row of a store at an edge, or all."""
+    """Set the date of one row of a store to an edge, or of all rows."""
     condition = "WHERE memory_id = 'e5'" if which == "one" else ""
     with closing(sqlite3.connect(store)) as connection, connection:
         connection.execute(f"UPDATE memory_items SET created_at = ? {condition}", (edge,))
@@ -61,7 +61,7 @@ def test_report_with_extreme_dates_is_written(tmp_path: Path, edge: str, which: 
 def test_rows_with_extreme_dates_are_read(tmp_path: Path, edge: str, which: str) -> None:
     store = write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
     date_rows(store, edge, which)
-    assert_words_for(store, tmp_path)
+    assert_commands_print(store, tmp_path)
     receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(3)))
     assert receipt.deleted == 7
     assert memlab.restore(receipt).memories == 7
@@ -81,7 +81,7 @@ def write_files(tmp_path: Path, edge: str) -> Path:
 @pytest.mark.parametrize("edge", EDGES)
 def test_files_with_extreme_dates_are_read(tmp_path: Path, edge: str) -> None:
     folder = write_files(tmp_path, edge)
-    assert_words_for(folder, tmp_path)
+    assert_commands_print(folder, tmp_path)
     receipt = memlab.apply(memlab.plan(folder, memlab.KeepRecent(3)))
     assert memlab.restore(receipt).memories == 3
 

@@ -62,8 +62,9 @@ def test_kind_and_tags_decide_what_is_load_bearing(
 )
 def test_invalid_item_names_its_field(field: str, value: object, message: str) -> None:
     valid_item = item(MemoryKind.EPISODIC)
+    owner = valid_item if hasattr(valid_item, field) else PROVENANCE
     with pytest.raises(ValueError, match=message):
-        replace(valid_item if hasattr(valid_item, field) else PROVENANCE, **{field: value})
+        replace(owner, **{field: value})
 
 
 def test_created_at_defaults_to_now_in_utc() -> None:

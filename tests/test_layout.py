@@ -49,12 +49,9 @@ ORDER = [
 ]
 """Layers from the lowest up; packages of one layer do not import each other."""
 
-FLOOR = {
-    part: floor
-    for floor, parts in enumerate(ORDER)
-    for part in ((parts,) if isinstance(parts, str) else parts)
-}
-STANDARD_LIBRARY_ONLY = {part for part, floor in FLOOR.items() if floor <= FLOOR["store"]}
+LAYERS = [(parts,) if isinstance(parts, str) else parts for parts in ORDER]
+LAYER_OF = {part: number for number, parts in enumerate(LAYERS) for part in parts}
+STANDARD_LIBRARY_ONLY = {part for part, number in LAYER_OF.items() if number <= LAYER_OF["store"]}
 NOTHING_OF_SQL = {"growth", "sizing", "policies", "replay", "charts"}
 LAZY = sorted(
     ".".join(stub.relative_to(PACKAGE.parent).parts[:-1]) for stub in PACKAGE.rglob("*.pyi")
@@ -104,20 +101,22 @@ def imported_names(path: Path) -> set[str]:
 def called_names(path: Path) -> set[str]:
     """Return every dotted name that a file calls or passes on."""
     return {
-        ast.unparse(n) for n in ast.walk(tree_of(path)) if isinstance(n, ast.Name | ast.Attribute)
+        ast.unparse(node)
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Name | ast.Attribute)
     }
 
 
 def test_every_package_has_a_layer() -> None:
-    assert {part_of(path) for path in MODULES} == set(FLOOR)
+    assert {part_of(path) for path in MODULES} == set(LAYER_OF)
 
 
 def test_layer_picture_of_the_docs_is_current() -> None:
     page = (PACKAGE.parent / "docs" / "how" / "operations.md").read_text()
     (picture,) = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
-    lines = [re.split(" {2,}", line)[0].split(" | ") for line in picture.splitlines()]
-    floors = [[parts] if isinstance(parts, str) else [*parts] for parts in ORDER]
-    assert lines == floors[::-1]
+    highest_first = [" | ".join(parts) for parts in reversed(LAYERS)]
+    lines = [re.split(" {2,}", line)[0] for line in picture.splitlines()]
+    assert lines == highest_first
 
 
 def test_modules_import_only_lower_layers() -> None:
@@ -127,28 +126,35 @@ def test_modules_import_only_lower_layers() -> None:
         for name in imported_names(path):
             package, _, rest = name.partition(".")
             part = rest.partition(".")[0]
-            if (
-                package == "memlab"
-                and part in FLOOR
-                and part != own_part
-                and FLOOR[part] >= FLOOR[own_part]
-            ):
+            if package != "memlab" or part not in LAYER_OF or part == own_part:
+                continue
+            if LAYER_OF[part] >= LAYER_OF[own_part]:
                 wrong.append(f"{path.relative_to(PACKAGE)} imports {name}")
     assert wrong == []
 
 
 def test_no_system_imports_another_system() -> None:
-    recorded = []
     systems = {path.stem for path in (PACKAGE / "systems").iterdir()} - {"__init__", "__pycache__"}
+    wrong = []
     for path in MODULES:
         part, *below = path.relative_to(PACKAGE).with_suffix("").parts
-        forbidden = systems - set(below) if part == "systems" else systems
-        named = {name.split(".")[2] for name in imported_names(path) if name.count(".") > 1}
-        if part in ("systems", "sources") and (wrong := named & forbidden):
-            recorded.append(f"{path.relative_to(PACKAGE)} names {sorted(wrong)}")
-        elif part == "sources" and below != ["system"] and "memlab.systems" in path.read_text():
-            recorded.append(f"{path.relative_to(PACKAGE)} names memlab.systems")
-    assert recorded == []
+        if part not in ("systems", "sources"):
+            continue
+        imported = {name.split(".")[2] for name in imported_names(path) if name.count(".") > 1}
+        other_systems = systems - set(below) if part == "systems" else systems
+        if imported & other_systems:
+            wrong.append(f"{path.relative_to(PACKAGE)} names {sorted(imported & other_systems)}")
+    assert wrong == []
+
+
+def test_sources_do_not_name_the_package_of_systems() -> None:
+    allowed = PACKAGE / "sources" / "system.py"
+    wrong = [
+        str(path.relative_to(PACKAGE))
+        for path in MODULES
+        if part_of(path) == "sources" and path != allowed and "memlab.systems" in path.read_text()
+    ]
+    assert wrong == []
 
 
 def test_imports_have_no_cycle() -> None:
@@ -161,11 +167,17 @@ def test_imports_have_no_cycle() -> None:
     assert len(list(TopologicalSorter(needs).static_order())) == len(modules)
 
 
-def parts_importing(*names: str) -> set[str]:
-    return {part_of(p) for p in MODULES if any(n.startswith(names) for n in imported_names(p))}
+def parts_importing(*prefixes: str) -> set[str]:
+    """Return the packages of which a module imports a name with one of these beginnings."""
+    return {
+        part_of(path)
+        for path in MODULES
+        if any(name.startswith(prefixes) for name in imported_names(path))
+    }
 
 
 def parts_calling(*names: str) -> set[str]:
+    """Return the packages of which a module calls or passes on one of these names."""
     return {part_of(path) for path in MODULES if called_names(path) & set(names)}
 
 
@@ -186,13 +198,13 @@ def test_restricted_calls_stay_in_their_packages() -> None:
 
 def test_no_module_has_the_name_of_a_public_function() -> None:
     """Importing a module ``memlab.report`` would replace the function."""
-    called = {path.parent.name if path.stem == "__init__" else path.stem for path in MODULES}
-    assert called & set(memlab.__all__) == set()
+    module_names = {path.parent.name if path.stem == "__init__" else path.stem for path in MODULES}
+    assert module_names.isdisjoint(memlab.__all__)
     for path in MODULES:
-        function_names = {
-            node.name for node in tree_of(path).body if isinstance(node, ast.FunctionDef)
-        }
-        assert part_of(path) == "cli" or path.stem not in function_names, path
+        if part_of(path) == "cli":
+            continue
+        functions = [node for node in tree_of(path).body if isinstance(node, ast.FunctionDef)]
+        assert path.stem not in {function.name for function in functions}, path
 
 
 OPENED = "open_source('redis://localhost/0'), open_source('postgresql://localhost/db')"
@@ -222,7 +234,7 @@ def test_heavy_modules_are_not_imported_without_need(
     write_rows(tmp_path / "memory.db", [*episodes(60), row("s", "semantic")])
     command = [sys.executable, "-c", f"import sys\n{program}\nprint(*sys.modules)"]
     loaded = subprocess.run(command, capture_output=True, check=True, text=True).stdout
-    assert LOADS[program] & {*loaded.split()} == set()
+    assert LOADS[program].isdisjoint(loaded.split())
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
@@ -243,8 +255,9 @@ def test_docstring_examples_run(
 @pytest.mark.parametrize("name", LAZY)
 def test_lazy_package_resolves_its_public_names(name: str) -> None:
     package = import_module(name)
-    assert package.__all__ == sorted(package.__all__) == dir(package)
-    assert {name for name in package.__all__ if getattr(package, name, None) is None} == set()
+    assert package.__all__ == sorted(package.__all__)
+    assert dir(package) == package.__all__
+    assert [name for name in package.__all__ if getattr(package, name, None) is None] == []
     with pytest.raises(AttributeError, match=f"module '{name}' has no attribute 'nothing'"):
         package.nothing  # noqa: B018 - the look-up is tested
 
@@ -282,15 +295,10 @@ def test_every_documented_name_exists() -> None:
     """Names are taken from docstrings, the README and the notebooks."""
     checkout = PACKAGE.parent
     pages = [*MODULES, checkout / "README.md", *(checkout / "notebooks").glob("*.ipynb")]
-    named = {
-        (path.name, name)
-        for path in pages
-        for name in re.findall(r"(?<![\w./-])memlab\.(\w+)\b(?=[.(`])", path.read_text())
-    }
-    files = {"db", "toml", "service", "timer"}
-    wrong = {
-        reference
-        for reference in named
-        if reference[1] not in files and not hasattr(memlab, reference[1])
-    }
+    file_endings = {"db", "toml", "service", "timer"}
+    wrong = set()
+    for path in pages:
+        for name in re.findall(r"(?<![\w./-])memlab\.(\w+)\b(?=[.(`])", path.read_text()):
+            if name not in file_endings and not hasattr(memlab, name):
+                wrong.add(f"{path.name}: memlab.{name}")
     assert wrong == set()

@@ -15,12 +15,18 @@ for module in pkgutil.walk_packages(memlab.__path__, "memlab."):
         import_module(module.name)
 
 
-def below(kind: type) -> Iterator[type]:
-    for subclass in kind.__subclasses__():
-        yield from (subclass, *below(subclass))
+def subclasses_of(base: type) -> Iterator[type]:
+    """Yield all direct and indirect subclasses."""
+    for subclass in base.__subclasses__():
+        yield subclass
+        yield from subclasses_of(subclass)
 
 
-SHOWN = {shown for shown in below(DisplayMixin) if shown.__module__.startswith("memlab.")}
+RESULT_CLASSES = {
+    subclass
+    for subclass in subclasses_of(DisplayMixin)
+    if subclass.__module__.startswith("memlab.")
+}
 
 
 ANSWERS = """
@@ -42,15 +48,14 @@ class Page(DisplayMixin):
 
 
 def test_every_result_class_is_displayable() -> None:
-    names = {
-        result_class.__name__ for result_class in SHOWN if not result_class.__name__.startswith("_")
-    }
-    assert names == set(ANSWERS.split())
+    names = {result_class.__name__ for result_class in RESULT_CLASSES}
+    assert {name for name in names if not name.startswith("_")} == set(ANSWERS.split())
 
 
 @pytest.mark.parametrize("name", ["__repr__", "__str__", "_repr_html_"])
 def test_no_result_class_overrides_the_display_methods(name: str) -> None:
-    assert {getattr(result_class, name) for result_class in SHOWN} == {getattr(DisplayMixin, name)}
+    methods = {getattr(result_class, name) for result_class in RESULT_CLASSES}
+    assert methods == {getattr(DisplayMixin, name)}
 
 
 def test_repr_and_str_are_the_same_page() -> None:
@@ -71,9 +76,10 @@ def test_html_escapes_text_and_aligns_columns() -> None:
     page = Page("<script>one</script>")._repr_html_()
     assert "<script>" not in page
     assert "&lt;b&gt;somebody&lt;/b&gt;" in page
-    for tag, left, right in (("th", "name", "n"), ("td", "a\\x1b[31m", "1,200")):
-        assert f"<{tag} style='text-align:left'>{left}</{tag}>" in page
-        assert f"<{tag} style='text-align:right'>{right}</{tag}>" in page
+    assert "<th style='text-align:left'>name</th>" in page
+    assert "<th style='text-align:right'>n</th>" in page
+    assert "<td style='text-align:left'>a\\x1b[31m</td>" in page
+    assert "<td style='text-align:right'>1,200</td>" in page
 
 
 def test_joiners_are_escaped_except_in_emoji_and_scripts() -> None:

@@ -16,21 +16,22 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic"]
 PATIENCE_IN_MILLISECONDS = 1000 * PATIENCE
-AT_HOME = ("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:")
+LOCAL = ("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:")
+"""Beginnings of URLs that stay on this machine."""
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Start headless Chromium, or skip the test if it is not installed.
 
-    A process drives one browser at a time, and tests elsewhere begin their own.
+    Each module has its own, as playwright drives one browser in a process at a time.
     """
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if program is None:
+    programs = [path for name in BROWSERS if (path := shutil.which(name))]
+    if not programs:
         pytest.skip(f"no browser on this machine (looked for {', '.join(BROWSERS)})")
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(
-            executable_path=program, args=ARGUMENTS, timeout=PATIENCE_IN_MILLISECONDS
+            executable_path=programs[0], args=ARGUMENTS, timeout=PATIENCE_IN_MILLISECONDS
         )
         yield running
         running.close()
@@ -40,15 +41,15 @@ def browser() -> Iterator[Browser]:
 def page(browser: Browser) -> Iterator[Page]:
     """Open a page; at the end check that it made no request outside this machine."""
     context = browser.new_context(viewport={"width": 1360, "height": 1000})
-    asked: list[str] = []
-    context.on("request", lambda request: asked.append(request.url))
-    opened = context.new_page()
-    opened.on("websocket", lambda socket: asked.append(socket.url))
-    opened.set_default_timeout(PATIENCE_IN_MILLISECONDS)
+    urls: list[str] = []
+    context.on("request", lambda request: urls.append(request.url))
+    new_page = context.new_page()
+    new_page.on("websocket", lambda socket: urls.append(socket.url))
+    new_page.set_default_timeout(PATIENCE_IN_MILLISECONDS)
     expect.set_options(timeout=PATIENCE_IN_MILLISECONDS)
-    yield opened
+    yield new_page
     context.close()
-    assert not [url for url in asked if not url.startswith(AT_HOME)]
+    assert [url for url in urls if not url.startswith(LOCAL)] == []
 
 
 @pytest.fixture(scope="module")

@@ -60,12 +60,24 @@ class Lab:
         page.evaluate(RUN_ALL)
 
 
+def wait_until_running(server: "subprocess.Popen[bytes]", log: Path) -> None:
+    """Wait until the log of a server says that it answers."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        output = log.read_text(errors="replace")
+        if "is running at" in output:
+            return
+        assert server.poll() is None, output[-2000:]
+        assert time.monotonic() < until, output[-2000:]
+        time.sleep(0.2)
+
+
 @contextmanager
 def running_lab(folder: Path, private: Path) -> Iterator[Lab]:
     """Run JupyterLab on `folder` until the block ends; its own files are in `private`."""
     lab = Lab(f"http://127.0.0.1:{free_port()}", secrets.token_hex(16), folder)
-    places = {name: str(private / name) for name in PRIVATE}
-    overrides = Path(places["JUPYTER_CONFIG_DIR"], "labconfig", "default_setting_overrides.json")
+    folders = {name: str(private / name) for name in PRIVATE}
+    overrides = Path(folders["JUPYTER_CONFIG_DIR"], "labconfig", "default_setting_overrides.json")
     overrides.parent.mkdir(parents=True)
     overrides.write_text(json.dumps(SETTINGS))
     command = [
@@ -86,14 +98,11 @@ def running_lab(folder: Path, private: Path) -> Iterator[Lab]:
     ]
     log = private / "server.log"
     with log.open("wb") as output:
-        into = {"env": os.environ | places, "stdout": output, "stderr": subprocess.STDOUT}
-        server = subprocess.Popen(command, **into)
+        server = subprocess.Popen(
+            command, env=os.environ | folders, stdout=output, stderr=subprocess.STDOUT
+        )
     try:
-        until = time.monotonic() + PATIENCE
-        while "is running at" not in (output_so_far := log.read_text(errors="replace")):
-            assert server.poll() is None, output_so_far[-2000:]
-            assert time.monotonic() < until, output_so_far[-2000:]
-            time.sleep(0.2)
+        wait_until_running(server, log)
         yield lab
     finally:
         server.terminate()  # which also ends its kernels

@@ -22,43 +22,58 @@ PAGES = ("index", "words", "guides/size", "notebooks/01_growth", "reference/name
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the site; a warning is an error."""
     folder = tmp_path_factory.mktemp("site")
-    build = ["-m", "mkdocs", "build", "--strict", "--quiet", "-f", ".ci/mkdocs.yml", "-d"]
-    built = subprocess.run(
-        [sys.executable, *build, folder], cwd=CHECKOUT, capture_output=True, text=True, check=False
-    )
-    assert built.returncode == 0, built.stderr
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
+    command += ["-f", ".ci/mkdocs.yml", "-d", str(folder)]
+    result = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
     return folder
 
 
 def test_page_fits_its_screen_and_loads_nothing_external(browser: Browser, site: Path) -> None:
     context = browser.new_context(viewport={"width": 420, "height": 900})
-    asked: list[str] = []
-    context.on("request", lambda request: asked.append(request.url))
+    urls: list[str] = []
+    context.on("request", lambda request: urls.append(request.url))
     page = context.new_page()
     for name in PAGES:
         page.goto((site / f"{name}.html").as_uri(), wait_until="networkidle")
-        wide = page.evaluate("document.documentElement.scrollWidth")
-        assert wide <= 420, f"{name} is {wide} pixels wide on a narrow screen"
+        width = page.evaluate("document.documentElement.scrollWidth")
+        assert width <= 420, f"{name} is {width} pixels wide on a narrow screen"
     context.close()
-    assert asked
-    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
+    assert len(urls) > 0
+    assert [url for url in urls if not url.startswith(("file:", "data:", "blob:"))] == []
+
+
+def test_every_notebook_has_a_page(site: Path) -> None:
+    for notebook in (CHECKOUT / "notebooks").glob("*.ipynb"):
+        assert (site / "notebooks" / notebook.with_suffix(".html").name).is_file()
+
+
+def links_in(page: str) -> set[str]:
+    """Return the URLs of links, scripts, styles and pictures of a page."""
+    return {unescape(link) for link in re.findall(r'\s(?:href|src)="([^"]+)"', page)}
 
 
 def test_site_has_no_dead_link(site: Path) -> None:
     pages = {path: path.read_text() for path in site.rglob("*.html") if path.name != "404.html"}
-    places = {path: {*re.findall(r'\sid="([^"]+)"', page)} for path, page in pages.items()}
-    for path in (CHECKOUT / "notebooks").glob("*.ipynb"):
-        assert site / "notebooks" / path.with_suffix(".html").name in pages
-    dead = []
+    anchors = {path: set(re.findall(r'\sid="([^"]+)"', page)) for path, page in pages.items()}
+
+    def is_dead(link: str, path: Path) -> bool:
+        """True if a link on the page at a path has no target on the site."""
+        url = urlsplit(link)
+        if url.scheme:
+            return False  # an external link
+        target = (path.parent / unquote(url.path)).resolve() if url.path else path
+        if target.is_dir():
+            target /= "index.html"
+        if not target.is_file():
+            return True
+        return bool(url.fragment) and unquote(url.fragment) not in anchors.get(target, {""})
+
+    dead_links = []
     for path, page in pages.items():
-        for link in map(unescape, set(re.findall(r'\s(?:href|src)="([^"]+)"', page))):
-            url = urlsplit(link)
-            target = (path.parent / unquote(url.path)).resolve() if url.path else path
-            target = target / "index.html" if target.is_dir() else target
-            lost = url.fragment and unquote(url.fragment) not in places.get(target, {""})
-            if not url.scheme and (lost or not target.is_file()):
-                dead.append(f"{path.relative_to(site)}: {link}")
-    assert dead == []
+        name = path.relative_to(site)
+        dead_links += [f"{name}: {link}" for link in links_in(page) if is_dead(link, path)]
+    assert dead_links == []
 
 
 @pytest.mark.parametrize("width", [420, 1280])

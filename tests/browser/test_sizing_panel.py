@@ -35,17 +35,22 @@ def panel(page: Page, lab: Lab) -> Locator:
 
 def expect_cap(panel: Locator, curve: pd.DataFrame, cap: int) -> None:
     """Check that the panel shows a cap with its numbers, command and picture."""
-    served = f"{curve.loc[cap, 'served']:.1%} (limits "
-    for name, text in (("keep_recent", f"{cap:,}"), ("references served", served)):
-        expect(panel.locator("tr", has_text=name).locator("td").last).to_contain_text(text)
+    expect(last_cell(panel, "keep_recent")).to_contain_text(f"{cap:,}")
+    served = f"{curve.loc[cap, 'served']:.1%}"
+    expect(last_cell(panel, "references served")).to_contain_text(f"{served} (limits ")
     if cap == curve.index[-1]:
         expect(panel.locator("pre")).to_have_count(0)
         expect(panel).to_contain_text("no command: that cap deletes nothing today")
     else:
         command = f"memlab compact ../data/two_years.db --keep-recent {cap}"
         expect(panel.locator("pre")).to_have_text(command)
-    says = re.compile(rf"keep_recent = {cap:,} serves")
-    expect(panel.get_by_role("img").first).to_have_attribute("alt", says)
+    alt_text = re.compile(rf"keep_recent = {cap:,} serves")
+    expect(panel.get_by_role("img").first).to_have_attribute("alt", alt_text)
+
+
+def last_cell(panel: Locator, name: str) -> Locator:
+    """Return the last cell of the row with a name."""
+    return panel.locator("tr", has_text=name).locator("td").last
 
 
 def slider(panel: Locator, name: str) -> Locator:
@@ -75,14 +80,14 @@ def test_panel_is_keyboard_operable_and_agrees_with_curve(
 
     cap = slider(panel, "keep_recent")
     expect(cap).to_have_attribute("aria-valuetext", "250")
-    for key, reached in (
-        ("ArrowRight", 260),
-        ("ArrowLeft", 250),
-        ("Home", 0),
-        ("End", int(curve.index[-1])),
-    ):
-        cap.press(key)
-        expect_cap(panel, curve, reached)
+    cap.press("ArrowRight")
+    expect_cap(panel, curve, 260)
+    cap.press("ArrowLeft")
+    expect_cap(panel, curve, 250)
+    cap.press("Home")
+    expect_cap(panel, curve, 0)
+    cap.press("End")
+    expect_cap(panel, curve, int(curve.index[-1]))
     assert picture.get_attribute("src") != before
 
     type_into(panel, "exactly", "3000")
@@ -112,13 +117,13 @@ def test_panel_is_keyboard_operable_and_agrees_with_curve(
 
 
 def test_panel_fits_all_widths_in_both_themes(page: Page, panel: Locator, artifacts: Path) -> None:
-    for theme, filtered in (("JupyterLab Light", "none"), ("JupyterLab Dark", "invert")):
+    filters = {"JupyterLab Light": "none", "JupyterLab Dark": "invert"}
+    for theme, expected_filter in filters.items():
         page.evaluate(CHANGE_THEME, theme)
         expect(page.locator("body")).to_have_attribute("data-jp-theme-name", theme)
-        filter_style = panel.locator("img").first.evaluate(
-            "image => getComputedStyle(image).filter"
-        )
-        assert filter_style.startswith(filtered)
+        picture = panel.locator("img").first
+        filter_style = picture.evaluate("image => getComputedStyle(image).filter")
+        assert filter_style.startswith(expected_filter)
         for width in (900, 1360, 1920):
             page.set_viewport_size({"width": width, "height": 1080})
             panel.scroll_into_view_if_needed()

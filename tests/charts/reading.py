@@ -37,9 +37,10 @@ def title(ax: Axes) -> str:
 
 def written(ax: Axes) -> list[str]:
     """Return every text on the axes except tick labels."""
-    legend = ax.get_legend()
-    texts = [*ax.texts, *(legend.get_texts() if legend else [])]
-    return [title(ax), *(text.get_text() for text in texts if text.get_text())]
+    texts = [text.get_text() for text in ax.texts]
+    if legend := ax.get_legend():
+        texts += [text.get_text() for text in legend.get_texts()]
+    return [title(ax)] + [text for text in texts if text]
 
 
 def note(ax: Axes) -> str:
@@ -49,11 +50,13 @@ def note(ax: Axes) -> str:
 
 def upright_lines(ax: Axes) -> list[float]:
     """Return the x positions of the vertical lines of the axes."""
-    return [
-        float(line.get_xdata()[0])
-        for line in ax.get_lines()
-        if list(line.get_ydata()) == [0, 1] and line.get_xdata()[0] == line.get_xdata()[1]
-    ]
+    positions = []
+    for line in ax.get_lines():
+        if list(line.get_ydata()) == [0, 1]:
+            start, end = line.get_xdata()
+            if start == end:
+                positions.append(float(start))
+    return positions
 
 
 def assert_within_its_figure(ax: Axes) -> None:

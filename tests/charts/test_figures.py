@@ -3,6 +3,7 @@
 import itertools
 import re
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 import numpy as np
@@ -31,9 +32,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 @pytest.fixture(scope="module")
 def curve() -> pd.DataFrame:
-    growth = growth_curve(
-        make_frame(row("d", **{c.KIND: "semantic"}), *(f"e{n}" for n in range(30)))
-    )
+    episodes = [f"e{number}" for number in range(30)]
+    growth = growth_curve(make_frame(row("d", **{c.KIND: "semantic"}), *episodes))
     growth.attrs[c.CAVEAT] = "3 memories were deleted without an archive."
     return growth
 
@@ -54,9 +54,9 @@ def bare(width: float = 8.0) -> Axes:
 
 
 def texts(svg: str) -> list[str]:
-    return [
-        "".join(text.itertext()).strip() for text in ElementTree.fromstring(svg).iter(f"{SVG}text")
-    ]
+    """List the texts of a picture."""
+    elements = ElementTree.fromstring(svg).iter(f"{SVG}text")
+    return ["".join(element.itertext()).strip() for element in elements]
 
 
 def test_alt_text_states_the_drawn_numbers(chart: Chart) -> None:
@@ -114,25 +114,33 @@ def test_redrawn_chart_keeps_its_content(chart: Chart, svg: str) -> None:
     assert len(dark.at().svg()) == len(svg)
 
 
-def areas_of(svg: str) -> list[tuple[float, float, str]]:
-    """Return the left and the right end of each area, and its text."""
+class HoverArea(NamedTuple):
+    """An area of a picture that shows a text under the pointer."""
+
+    left: float
+    right: float
+    text: str
+
+
+def areas_of(svg: str) -> list[HoverArea]:
+    """List the hover areas of a picture."""
     areas = re.findall(r'<path d="M([\d.]+) [\d.]+h([\d.]+)v[^"]+"><title>([^<]+)', svg)
-    return [(float(left), float(left) + float(width), text) for left, width, text in areas]
+    return [HoverArea(float(left), float(left) + float(width), text) for left, width, text in areas]
 
 
 def test_hover_areas_cover_the_axes_without_gaps(chart: Chart, svg: str) -> None:
     areas = areas_of(svg)
     box = chart.axes[0].get_window_extent()
-    assert areas[0][0] == pytest.approx(0.72 * box.x0, abs=0.1)
-    assert areas[-1][1] == pytest.approx(0.72 * box.x1, abs=0.1)
-    for (_, right, _), (left, _, _) in itertools.pairwise(areas):
-        assert right == pytest.approx(left, abs=0.11)
+    assert areas[0].left == pytest.approx(0.72 * box.x0, abs=0.1)
+    assert areas[-1].right == pytest.approx(0.72 * box.x1, abs=0.1)
+    for area, next_area in itertools.pairwise(areas):
+        assert area.right == pytest.approx(next_area.left, abs=0.11)
 
 
 def test_last_hover_area_shows_the_last_values(curve: pd.DataFrame, svg: str) -> None:
     moment = f"{curve.index[-1]:%Y-%m-%d %H:%M}"
     assert curve.iloc[-1][["prunable", "load_bearing"]].tolist() == [30, 1]
-    assert areas_of(svg)[-1][2] == f"{moment}: 30 prunable, 1 load-bearing memories"
+    assert areas_of(svg)[-1].text == f"{moment}: 30 prunable, 1 load-bearing memories"
 
 
 def test_hover_areas_of_many_points_stay_wide_enough() -> None:
@@ -141,7 +149,7 @@ def test_hover_areas_of_many_points_stay_wide_enough() -> None:
     for chart, most in ((wide, 70), (wide.at(width=NARROW), 35)):
         areas = areas_of(chart.svg())
         assert most / 2 < len(areas) <= most
-        assert min(right - left for left, right, _ in areas) > 3
+        assert min(area.right - area.left for area in areas) > 3
 
 
 def test_hover_text_is_escaped() -> None:
@@ -169,7 +177,8 @@ def test_time_axis_has_few_ticks_and_the_year(minutes: int, size: float, width: 
     ticks = zip(ax.get_xticks(), ax.get_xticklabels(), strict=True)
     labels = [label.get_text() for place, label in ticks if low <= place <= high]
     assert 1 <= len(labels) <= 10
-    assert re.search(r"\d{4}", " ".join([*labels, ax.xaxis.get_offset_text().get_text()]))
+    offset = ax.xaxis.get_offset_text().get_text()
+    assert re.search(r"\d{4}", " ".join([*labels, offset]))
 
 
 @pytest.mark.parametrize(
@@ -227,7 +236,8 @@ def test_count_axis_uses_one_unit(top: int, labels: set[str]) -> None:
 
 
 def test_percent_axis_ends_at_one() -> None:
-    Plot(ax := bare()).percent_axis(ax.yaxis, "share", (0.8, 1.06))
+    ax = bare()
+    Plot(ax).percent_axis(ax.yaxis, "share", (0.8, 1.06))
     assert max(ax.get_yticks()) == pytest.approx(1.0)
 
 
@@ -271,7 +281,8 @@ def matrices(text: str) -> Colour:
 
 
 def linear(colour: str) -> Colour:
-    rgb = np.array([int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)])
+    """Convert a colour, as #rrggbb, to linear RGB."""
+    rgb = np.frombuffer(bytes.fromhex(colour.removeprefix("#")), dtype=np.uint8) / 255
     return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
 
 
@@ -283,28 +294,33 @@ def oklab(rgb: Colour) -> Colour:
 
 def apart(first: str, second: str) -> float:
     """Return the smallest distance of two colours over all kinds of colour vision."""
-    return min(
-        float(np.linalg.norm(oklab(sight @ linear(first)) - oklab(sight @ linear(second))))
-        for sight in matrices(SIGHTS)
-    )
+    distances = []
+    for sight in matrices(SIGHTS):
+        difference = oklab(sight @ linear(first)) - oklab(sight @ linear(second))
+        distances.append(float(np.linalg.norm(difference)))
+    return min(distances)
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance of WCAG 2.2."""
+    return float(np.array([0.2126, 0.7152, 0.0722]) @ linear(colour))
 
 
 def contrast(first: str, second: str) -> float:
     """Return the contrast ratio of WCAG 2.2, from 1 to 21."""
-    low, high = sorted(
-        float(np.array([0.2126, 0.7152, 0.0722]) @ linear(c)) for c in (first, second)
-    )
+    low, high = sorted((luminance(first), luminance(second)))
     return (high + 0.05) / (low + 0.05)
 
 
 @BOTH
 def test_default_policy_colours_differ_for_all_colour_vision(paint: Palette) -> None:
     for policy, other in itertools.combinations(("recent", "ttl", "value", "activation"), 2):
-        styles = style_of(policy), style_of(other)
-        if styles[0].ranks_by == styles[1].ranks_by:
-            assert styles[0].dashed != styles[1].dashed
+        style = style_of(policy)
+        other_style = style_of(other)
+        if style.ranks_by == other_style.ranks_by:
+            assert style.dashed != other_style.dashed
         else:
-            assert apart(*(style.of(paint) for style in styles)) > 0.15, (policy, other)
+            assert apart(style.of(paint), other_style.of(paint)) > 0.15, (policy, other)
 
 
 @BOTH
@@ -312,8 +328,9 @@ def test_hues_differ_for_all_colour_vision(paint: Palette) -> None:
     assert apart(paint.likely, paint.safe) > 0.12
     assert apart(paint.load_bearing, paint.prunable) > 0.15
     hues = [getattr(paint, hue) for hue in HUES]
-    every = [*itertools.combinations(hues, 2), *itertools.product(hues, (paint.ink, paint.grey))]
-    for colour, other in every:
+    pairs_of_hues = itertools.combinations(hues, 2)
+    hues_and_ink = itertools.product(hues, (paint.ink, paint.grey))
+    for colour, other in (*pairs_of_hues, *hues_and_ink):
         assert apart(colour, other) > 0.08, (colour, other)
 
 
@@ -334,9 +351,9 @@ def test_palette_roles_have_distinct_colours(paint: Palette) -> None:
 
 def test_every_policy_has_its_own_colour_and_marker() -> None:
     assert POLICY_STYLES.keys() == NAMED.keys()
-    looks = [(style.ranks_by, style.marker) for style in POLICY_STYLES.values()]
-    assert len(set(looks)) == len(looks)
-    assert len({style.glyph for style in POLICY_STYLES.values()}) == len(looks)
+    styles = POLICY_STYLES.values()
+    assert len({(style.ranks_by, style.marker) for style in styles}) == len(styles)
+    assert len({style.glyph for style in styles}) == len(styles)
     assert style_of("mine 3, tau=1 d") == style_of("mine 700")
     assert style_of("dedup 0.8 > ttl > recent 500, by=created_at") == style_of("odek 500")
 
@@ -351,10 +368,11 @@ def test_every_rule_of_a_comparison_has_its_own_marker() -> None:
 
 
 def test_every_marker_glyph_is_in_the_chart_font() -> None:
-    known = {*map(chr, FT2Font(findfont("DejaVu Sans")).get_charmap())}
-    names = [*POLICY_STYLES, *(f"mine{number}" for number in range(100))]
-    assert {style_of(name).glyph for name in names} <= known
-    assert set(figure.HOLLOW_GLYPHS.values()) <= known
+    charmap = FT2Font(findfont("DejaVu Sans")).get_charmap()
+    glyphs_of_font = {chr(code) for code in charmap}
+    custom_names = [f"mine{number}" for number in range(100)]
+    assert {style_of(name).glyph for name in (*POLICY_STYLES, *custom_names)} <= glyphs_of_font
+    assert set(figure.HOLLOW_GLYPHS.values()) <= glyphs_of_font
     assert figure.HOLLOW_GLYPHS.keys() <= {style.glyph for style in POLICY_STYLES.values()}
 
 

@@ -29,12 +29,18 @@ def small(tmp_path: Path) -> Path:
 )
 def test_command_prints_the_result_of_its_function(small: Path, verb: str) -> None:
     (small.parent / FILE).write_text('policy = { name = "recent", keep = 9 }\n')
-    folder = small.parent if verb == "find" else small
-    page = small.with_name("page.html")
-    result = memlab.report(folder, page) if verb == "report" else getattr(memlab, verb)(folder)
-    output = run(verb, folder, *(["-o", page] if verb == "report" else [])).output
-    steps = result.next_steps()
-    assert output == "\n".join([str(result), *([""] if steps else []), *steps, ""])
+    argument = small.parent if verb == "find" else small
+    if verb == "report":
+        page = small.with_name("page.html")
+        result = memlab.report(argument, page)
+        output = run("report", argument, "-o", page).output
+    else:
+        result = getattr(memlab, verb)(argument)
+        output = run(verb, argument).output
+    lines = [str(result)]
+    if result.next_steps():
+        lines += ["", *result.next_steps()]
+    assert output == "".join(f"{line}\n" for line in lines)
 
 
 @pytest.fixture
@@ -154,15 +160,22 @@ def test_undo_command_is_quoted_for_a_shell(
     output = output_of("apply", "saved")
     assert len(rows_of(store)) == 4
     created_files = {tmp_path / file for file in (name, f"{name}.archive.db", "saved")}
-    assert {*tmp_path.iterdir()} == created_files
+    assert set(tmp_path.iterdir()) == created_files
     (undo,) = re.findall(r"undo +memlab (.*)", output)
     result = subprocess.run(["bash", "-c", f"{MEMLAB} {undo}"], capture_output=True, check=True)
     assert result.stdout.startswith(b"5 memories restored")
 
 
+def compare_texts(left: str, right: str) -> int:
+    """Return -1, 0 or 1, as a collation does."""
+    if left == right:
+        return 0
+    return 1 if left > right else -1
+
+
 def test_unknown_collation_is_an_error_with_advice(small: Path) -> None:
     connection = sqlite3.connect(small)
-    connection.create_collation("mine", lambda a, b: (a > b) - (a < b))
+    connection.create_collation("mine", compare_texts)
     connection.execute("CREATE INDEX by_title ON memory_items (title COLLATE mine)")
     connection.close()
     for arguments in ("show {}", "compact {} --keep-recent 4 --apply", "vacuum {} --apply"):
@@ -183,13 +196,12 @@ def test_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["DELETE", "WAL"])
 def test_read_only_file_system_is_reported(small: Path, mode: str) -> None:
     run_sql(small, f"PRAGMA journal_mode = {mode}")
-    mounted = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && shift && exec "$@"'
-    arguments = ("compact", small, "--keep-recent", 3, "--apply")
-    unshare = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mounted, "sh"]
-    memlab = [sys.executable, "-m", "memlab", *map(str, arguments)]
-    result = subprocess.run(
-        [*unshare, str(small.parent), *memlab], check=False, capture_output=True, text=True
-    )
+    mount = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && shift && exec "$@"'
+    command = ["unshare", "--user", "--map-root-user", "--mount"]
+    command += ["sh", "-c", mount, "sh", str(small.parent)]
+    command += [sys.executable, "-m", "memlab"]
+    command += ["compact", str(small), "--keep-recent", "3", "--apply"]
+    result = subprocess.run(command, check=False, capture_output=True, text=True)
     if result.returncode == 1 and "memlab" not in result.stderr:
         pytest.skip(f"no mounts here: {result.stderr.strip()}")
     assert result.returncode == 2, result.stderr

@@ -19,8 +19,12 @@ from tests.support.stores import episodes, row, write_rows
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    floor = [row("d1", "semantic"), row("s1", "procedural"), row("r1", "episodic", "rejected-path")]
-    return write_rows(Path("memory.db"), [*floor, *episodes(10)])
+    load_bearing = [
+        row("d1", "semantic"),
+        row("s1", "procedural"),
+        row("r1", "episodic", "rejected-path"),
+    ]
+    return write_rows(Path("memory.db"), load_bearing + episodes(10))
 
 
 def test_dry_run_shows_effect_cost_and_undo_in_order(store: Path) -> None:
@@ -104,9 +108,8 @@ def test_memories_given_by_id_are_deleted_and_restored(store: Path, option: str)
     output = output_of("compact", store, "--id", "e3", "--id", "e7", option, "--apply")
     assert re.search(r"  policy +--id e3 --id e7\n", output)
     frame = memlab.load(store)
-    assert set(frame.loc[frame["active"] & frame["prunable"], "memory_id"]) == {
-        f"e{number}" for number in range(1, 11) if number not in {3, 7}
-    }
+    remaining = set(frame.loc[frame["active"] & frame["prunable"], "memory_id"])
+    assert remaining == {"e1", "e2", "e4", "e5", "e6", "e8", "e9", "e10"}
     output_of("restore", store)
     assert rows_of(store) == before
 
@@ -137,7 +140,7 @@ def test_unremovable_id_is_rejected(store: Path, memory_id: str, message: str, o
 
 
 def test_all_prunable_memories_by_id_need_no_all_option(store: Path) -> None:
-    ids = [word for number in range(1, 11) for word in ("--id", f"e{number}")]
+    ids = [f"--id=e{number}" for number in range(1, 11)]
     assert "--all" not in output_of("compact", store, *ids)
     output_of("compact", store, *ids, "--apply")
     assert len(rows_of(store)) == 3
@@ -146,9 +149,8 @@ def test_all_prunable_memories_by_id_need_no_all_option(store: Path) -> None:
 
 
 def test_ids_exclude_a_policy(store: Path) -> None:
-    assert "leave out the policy" in output_of(
-        "compact", store, "--id", "e1", "--keep-recent", 3, code=2
-    )
+    output = output_of("compact", store, "--id", "e1", "--keep-recent", 3, code=2)
+    assert "leave out the policy" in output
     with pytest.raises(ValueError, match="either a policy or ids"):
         memlab.plan(store, memlab.KeepRecent(3), ids=["e1"])
     with pytest.raises(TypeError, match="ids"):
@@ -168,31 +170,36 @@ def test_plan_by_ids_round_trips_and_applies(store: Path) -> None:
 
 # Policies as options
 
+SAMPLES = {
+    "N": "7",
+    "AGE": "36h",
+    "X": "0.5",
+    "yes|no": "no",
+    "NAMES": "agent_id",
+    "position|created_at": "created_at",
+}
+"""A value for each kind of setting, by its metavar."""
+
 
 @pytest.mark.parametrize("name", sorted(set(OPTIONS) - {"ids", "merge"}))
 def test_printed_policy_options_equal_the_typed_ones(name: str) -> None:
     named = policy_named(name)
-    samples = {"N": "7", "AGE": "36h", "X": "0.5", "yes|no": "no", "NAMES": "agent_id"}
-    samples["position|created_at"] = "created_at"
-    every = {
-        setting.name: samples[setting.metavar]
-        for setting in named.settings.values()
-        if setting.metavar
-    }
+    settings = [setting for setting in named.settings.values() if setting.metavar]
+    every = {setting.name: SAMPLES[setting.metavar] for setting in settings}
     if name == "activation":
-        del every["max_items"]
+        del every["max_items"]  # excludes max_tokens
     required = {
-        setting.name: samples[setting.metavar]
-        for setting in named.settings.values()
+        setting.name: SAMPLES[setting.metavar]
+        for setting in settings
         if setting.default is REQUIRED
     }
-    for given in (every, required):
-        if name == "activation" and not given:
-            continue
-        policy = policy_of(named, given)
-        typed = policy_in_words(as_data(policy)).removeprefix(f"--policy {name}").split()
-        wanted = options_of(policy).replace("False", "no").removeprefix(f"--policy {name}").split()
-        assert typed == wanted
+    for values in (every, required):
+        if name == "activation" and not values:
+            continue  # needs one of its two caps
+        policy = policy_of(named, values)
+        printed = policy_in_words(as_data(policy)).removeprefix(f"--policy {name}")
+        typed = options_of(policy).replace("False", "no").removeprefix(f"--policy {name}")
+        assert printed.split() == typed.split()
 
 
 def test_every_single_rule_policy_has_options() -> None:

@@ -60,7 +60,8 @@ def test_only_folders_that_can_be_merged_are_suggested(home: Path) -> None:
         realistic_folder(project_folder(home, name), files=8)
     kinships = json.loads(output_of("find", "--json", home))["kinships"]
     assert len(kinships) == 1
-    assert all("/projects/" in kinships[0][end] for end in ("merge_into", "merge_from"))
+    assert "/projects/" in kinships[0]["merge_into"]
+    assert "/projects/" in kinships[0]["merge_from"]
 
 
 def test_find_suggests_the_store_with_most_memories(tmp_path: Path) -> None:
@@ -75,9 +76,8 @@ def test_show_lists_the_stores_of_a_folder(home: Path) -> None:
         realistic_folder(project_folder(home, f"-p{number}"), files=5)
     assert "2 stores" in output_of("show", home / ".claude")
     (home / "empty").mkdir()
-    assert "a folder without a store in it; name a store" in output_of(
-        "show", home / "empty", code=2
-    )
+    refusal = output_of("show", home / "empty", code=2)
+    assert "a folder without a store in it; name a store" in refusal
     (home / "empty" / "note.md").write_text("---\nname: note\n---\n")
     notes = f"name notes by their system, as claude:{home}/empty"
     assert notes in output_of("show", home / "empty", code=2)
@@ -88,7 +88,8 @@ def test_show_describes_loaded_and_cut_index_lines(home: Path) -> None:
     for number in range(205):
         write_memory(folder, f"f{number}.md", memory(f"m{number}"), at(number))
     write_memory(folder, "alone.md", memory("nobody names me", style="broken"), at(300))
-    write_index(folder, [*(f"- [T](f{number}.md)" for number in range(204)), "- [X](gone.md)"])
+    lines = [f"- [T](f{number}.md)" for number in range(204)]
+    write_index(folder, [*lines, "- [X](gone.md)"])
     output = output_of("show", folder)
     assert re.search(r"loaded at every start +200 ", output)
     for phrase in (
@@ -109,6 +110,28 @@ def test_show_describes_loaded_and_cut_index_lines(home: Path) -> None:
     assert about["cut_files"] == ["f200.md", "f201.md", "f202.md", "f203.md"]
 
 
+ODD_NAMES = (
+    "with space.md",
+    "v1.2.3.md",
+    "é.md",
+    "e\u0301.md",
+    "北京 🦀.md",
+    "-rf.md",
+    "a\nb.md",
+    "Case.md",
+    "case.md",
+    "x\x1b[31m.md",
+    "$(id).md",
+)
+BROKEN_HEADS = (
+    "",
+    "---\n",
+    "---\nname: [\n---\n",
+    "---\nname: a: b\ntype: user\n---\n",
+    "no head\n",
+)
+
+
 def odd_files(folder: Path) -> None:
     """Write files that are too large, broken, oddly named, or no files at all."""
     write_memory(folder, "big.md", memory("big", body="a line of it\n" * 40_000), at(0))
@@ -117,16 +140,14 @@ def odd_files(folder: Path) -> None:
     (folder / "link.md").symlink_to(outside)
     (folder / "round.md").symlink_to(folder)
     os.mkfifo(folder / "pipe.md")
-    names = ["with space.md", "v1.2.3.md", "é.md", "e\u0301.md", "北京 🦀.md", "-rf.md", "a\nb.md"]
-    names += ["Case.md", "case.md", "x\x1b[31m.md", "$(id).md"]
-    heads = ["", "---\n", "---\nname: [\n---\n", "---\nname: a: b\ntype: user\n---\n", "no head\n"]
-    for number, name in enumerate(names):
+    for number, name in enumerate(ODD_NAMES):
         (folder / name).write_text(memory(f"n{number}"))
-    for number, head in enumerate(heads):
+    for number, head in enumerate(BROKEN_HEADS):
         (folder / f"h{number}.md").write_text(head)
     (folder / "bytes.md").write_bytes(b"\xff\xfe\0---")
+    targets = ["link.md", "round.md", "pipe.md", "h0.md", *ODD_NAMES]
     lines = ["- [Big](big.md)", "# " + "x" * 500_000, "- [a](a.md)", "- [[a]]", "- [C](CASE.md)"]
-    lines += [f"- [T](<{name}>)" for name in ("link.md", "round.md", "pipe.md", "h0.md", *names)]
+    lines += [f"- [T](<{target}>)" for target in targets]
     write_index(folder, lines)
     with (folder / "MEMORY.md").open("ab") as index:
         index.write(b"\xff- [h](h1.md)\r\n- [a](a.md)\0\n---\n")
@@ -142,14 +163,17 @@ def huge_file(folder: Path) -> None:
     write_index(folder, ["- [E](endless.md)", "- [a](a.md)"])
 
 
+def no_index(folder: Path) -> None:
+    (folder / "MEMORY.md").unlink()
+
+
+def no_file(folder: Path) -> None:
+    (folder / "a.md").unlink()
+
+
 @pytest.mark.parametrize(
     "make_odd",
-    [
-        pytest.param(odd_files, marks=pytest.mark.long),
-        huge_file,
-        pytest.param(lambda folder: (folder / "MEMORY.md").unlink(), id="without an index"),
-        pytest.param(lambda folder: (folder / "a.md").unlink(), id="an index and no file"),
-    ],
+    [pytest.param(odd_files, marks=pytest.mark.long), huge_file, no_index, no_file],
 )
 def test_deletions_in_odd_folders_are_undone_exactly(
     make_odd: Callable[[Path], None], tmp_path: Path
@@ -162,7 +186,8 @@ def test_deletions_in_odd_folders_are_undone_exactly(
     contents = files_in(tmp_path / "home")
     for name, arguments in ({"find": "find {}"} | LOOKING).items():
         result = run(*typed(arguments, folder, tmp_path))
-        assert result.exit_code in ({2} if name == "maintain" else {0, 1}), (name, result.output)
+        exit_codes = {2} if name == "maintain" else {0, 1}
+        assert result.exit_code in exit_codes, (name, result.output)
         assert result.output.strip(), name
         assert "\x1b" not in result.output, name
     assert files_in(tmp_path / "home") == contents
@@ -211,9 +236,9 @@ def test_harvest_of_an_unsupported_store_suggests_code_that_runs(tmp_path: Path)
     line = {"type": "response_item", "timestamp": "2026-05-01T00:00:00Z", "payload": message}
     (tmp_path / "sessions").mkdir()
     (tmp_path / "sessions" / "rollout-1.jsonl").write_text(json.dumps(line))  # of Codex
-    result = run("harvest", tmp_path, "-o", tmp_path / "reads.log").output.splitlines()[-1]
-    assert "memlab size " not in result
-    (call,) = re.findall(r"memlab\.read_access_log\(.*\)", result)
+    last_line = run("harvest", tmp_path, "-o", tmp_path / "reads.log").output.splitlines()[-1]
+    assert "memlab size " not in last_line
+    (call,) = re.findall(r"memlab\.read_access_log\(.*\)", last_line)
     assert eval(call, {"memlab": memlab})["memory_id"].tolist() == ["a"]
 
 
@@ -221,12 +246,16 @@ def test_size_suggests_harvest_only_if_reads_are_recorded(world: World, tmp_path
     own_store = write_rows(tmp_path / "own.db", episodes(300))
     write_odek(tmp_path / "d", ["one", "two"])
     of_odek = f"odek:{tmp_path}/d"
-    for source, named in ((world.folder, True), (own_store, False), (of_odek, False)):
-        output = output_of("size", source, "--explain")
-        assert "memlab.AccessLog" in output
-        for text in (output, run("size", source).output):
-            assert ("memlab harvest" in text) == named
-    assert f"memlab size {of_odek} --log {tmp_path}/d.reads.jsonl" in output
+    explained = output_of("size", world.folder, "--explain")
+    assert "memlab.AccessLog" in explained
+    assert "memlab harvest" in explained
+    assert "memlab harvest" in run("size", world.folder).output
+    for source in (own_store, of_odek):
+        explained = output_of("size", source, "--explain")
+        assert "memlab.AccessLog" in explained
+        assert "memlab harvest" not in explained
+        assert "memlab harvest" not in run("size", source).output
+    assert f"memlab size {of_odek} --log {tmp_path}/d.reads.jsonl" in explained
 
 
 def test_size_names_a_log_beside_the_store(world: World, tmp_path: Path) -> None:
@@ -243,10 +272,8 @@ def test_size_names_a_log_beside_the_store(world: World, tmp_path: Path) -> None
     assert f"reads     a log of 1 read is beside the store and is not used: {step}" in output
     assert f"{step}    sizes a cap by these reads" in output
     assert "memlab harvest" not in output
-    assert (
-        "a log of 1 read is beside the store"
-        in memlab.report(folder, tmp_path / "report.html").output.read_text()
-    )
+    report = memlab.report(folder, tmp_path / "report.html").output.read_text()
+    assert "a log of 1 read is beside the store" in report
     assert "is beside the store" not in output_of("size", folder, "--log", log)
 
 
@@ -260,29 +287,33 @@ def test_size_ignores_a_file_beside_the_store_that_is_no_log(tmp_path: Path, tex
 def test_size_counts_reads_and_chances_of_a_log(tmp_path: Path) -> None:
     days = [datetime(2026, 3, day, tzinfo=UTC) for day in range(1, 6)]
     rows = [row(f"e{day.day}", created_at=day.isoformat()) for day in days]
-    rows[4] |= {"evidence_refs_json": '["e3"]'}
+    rows[4]["evidence_refs_json"] = '["e3"]'
     store = write_rows(tmp_path / "own.db", rows)
-    late = datetime.now(UTC) + timedelta(days=9)
+    after_now = datetime.now(UTC) + timedelta(days=9)
     log = tmp_path / "reads.log"
     log.write_text('{"memory_id": "zz", "at": "2026-06-01T00:00:00"}\n' * 2)
-    for look in ("size", "rows"):
-        assert "is it another store's log?" in output_of(look, store, "--log", log)
+    for command in ("size", "rows"):
+        assert "is it another store's log?" in output_of(command, store, "--log", log)
     with memlab.AccessLog(log) as reads:
-        for memory_id, at in (("e1", days[2]), ("another store's", days[4]), ("e2", late)):
-            reads.add(memory_id, at)
-    log.write_text(f'{log.read_text()}{{"memory_id": "a"\n')
+        reads.add("e1", days[2])
+        reads.add("another store's", days[4])
+        reads.add("e2", after_now)
+    with log.open("a") as file:
+        file.write('{"memory_id": "a"\n')
     sized = run("size", store, "--log", log, "--explain").output
-    needed = "1 read, 2 never read, though they could have been"
     for phrase in (
-        f"  5 memories: {needed}, 2 written after the last read in the log\n",
+        (
+            "  5 memories: 1 read, 2 never read, though they could have been, "
+            "2 written after the last read in the log\n"
+        ),
         "1 cut short, or no JSON object",
         "2 dates have no time zone; read as UTC",
         "1 with a time after now",
         "2 of something that was never in the store",
     ):
         assert phrase in sized
-    as_json = json.loads(output_of("size", store, "--log", log, "--json"))
-    assert as_json["chances"] == {"read": 1, "unread": 2, "too new": 2, "not loaded": 0}
-    alone = json.loads(output_of("size", store, "--log", log, "--only-log", "--json"))
-    assert as_json["references"] == 2
-    assert alone["references"] == 1
+    with_references = json.loads(output_of("size", store, "--log", log, "--json"))
+    assert with_references["chances"] == {"read": 1, "unread": 2, "too new": 2, "not loaded": 0}
+    assert with_references["references"] == 2
+    only_log = json.loads(output_of("size", store, "--log", log, "--only-log", "--json"))
+    assert only_log["references"] == 1

@@ -1,4 +1,4 @@
-"""``memlab fleet`` as a person types it."""
+"""``memlab fleet``: output, exit codes and files of its commands."""
 
 import csv
 import io
@@ -30,9 +30,9 @@ def test_fleet_show_lists_largest_first_with_totals(agents: Path) -> None:
     assert re.findall(r"agent-(\d+)/memory.db$", output, re.MULTILINE) == ["300", "30", "3"]
     assert "1 of 3 stores" in output_of("fleet", "show", names, "--backlog", 100, code=1)
     for command in ("show", "size"):
-        none = output_of("fleet", command, agents / "none", code=1)
-        assert "there is no file" in none
-        assert not re.search("loaded at start|would go|next: ", none)
+        output = output_of("fleet", command, agents / "none", code=1)
+        assert "there is no file" in output
+        assert not re.search("loaded at start|would go|next: ", output)
 
 
 def records_in(printed: str) -> list[dict[str, str]]:
@@ -102,8 +102,8 @@ def test_rejected_store_gives_exit_code_1(agents: Path) -> None:
     (agents / "text.db").write_text("none")
     names = (f"{agents}/agent-*/memory.db", agents / "text.db")
     file = agents / "plan.json"
-    asked = ("--keep-recent", 20, "--save-plan", file)
-    assert "refused" in output_of("fleet", "plan", *names, *asked, code=1)
+    options = ("--keep-recent", 20, "--save-plan", file)
+    assert "refused" in output_of("fleet", "plan", *names, *options, code=1)
     run_sql(agents / "agent-30" / "memory.db", "DELETE FROM memory_items WHERE memory_id = 'e1'")
     applied = output_of("fleet", "apply", file, code=1)
     assert "1 of 2 stores applied, 1 refused" in applied
@@ -112,30 +112,28 @@ def test_rejected_store_gives_exit_code_1(agents: Path) -> None:
 
 @pytest.mark.usefixtures("no_rendering")
 @pytest.mark.parametrize(
-    ("words", "folder"),
+    ("command", "folder"),
     [
-        (("show",), "out"),
-        (("size",), "out"),
-        (("report", "-o", "page.html"), "out/survey"),
-        (("report", "-o", "page.html"), "out/size"),
-        (("maintain",), "out"),
-        (("plan", "--keep-recent", "9"), "out.plans"),
+        ("show */memory.db --results out", "out"),
+        ("size */memory.db --results out", "out"),
+        ("report */memory.db -o page.html --results out", "out/survey"),
+        ("report */memory.db -o page.html --results out", "out/size"),
+        ("maintain */memory.db --results out", "out"),
+        ("plan */memory.db --keep-recent 9 --save-plan out", "out.plans"),
     ],
-    ids=lambda given: given[0] if isinstance(given, tuple) else given,
 )
 def test_fleet_results_are_kept_and_discarded_with_fresh(
-    agents: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], folder: str
+    agents: Path, monkeypatch: pytest.MonkeyPatch, command: str, folder: str
 ) -> None:
     monkeypatch.chdir(agents)
     for store in agents.glob("agent-*"):
         (store / "memlab.toml").write_text('policy = { name = "recent", keep = 5 }\n')
-    into = ("--save-plan", "out") if words[0] == "plan" else ("--results", "out")
-    names = ("fleet", words[0], "*/memory.db", *words[1:], *into)
-    output_of(*names)
+    arguments = ("fleet", *command.split())
+    output_of(*arguments)
     (part,) = (agents / folder).glob("part-*.parquet")
-    part.write_bytes(b"what was kept")
-    assert "cannot be read" in output_of(*names, code=2)
-    output_of(*names, "--fresh")
+    part.write_bytes(b"a damaged part")
+    assert "cannot be read" in output_of(*arguments, code=2)
+    output_of(*arguments, "--fresh")
 
 
 def test_fleet_size_prints_a_cap_and_evidence_per_store(agents: Path) -> None:
@@ -144,13 +142,15 @@ def test_fleet_size_prints_a_cap_and_evidence_per_store(agents: Path) -> None:
     assert "too few stores have references" in output
     step = output.splitlines()[-1].removeprefix("next: memlab ").partition("    ")[0]
     assert run(*shlex.split(step.replace("fleet-plan", f"{agents}/plan"))).exit_code == 0
-    asked = ("fleet", "size", f"{agents}/*/memory.db", "--token-budget", "1")
-    over = records_in(output_of(*asked, "--csv", code=1))
-    assert {store["verdict"] for store in over} == {"floor-exceeds-budget"}
-    without = run(*asked).output
-    assert "No store has a cap: " in without
-    assert "next: memlab floor STORE    for each of 3 stores that no budget" in without
-    assert not {"keep_recent", "--keep-recent"} & set(without.split())
+    tiny_budget = ("fleet", "size", f"{agents}/*/memory.db", "--token-budget", "1")
+    records = records_in(output_of(*tiny_budget, "--csv", code=1))
+    assert {store["verdict"] for store in records} == {"floor-exceeds-budget"}
+    page = run(*tiny_budget).output
+    assert "No store has a cap: " in page
+    assert "next: memlab floor STORE    for each of 3 stores that no budget" in page
+    words = page.split()
+    assert "keep_recent" not in words
+    assert "--keep-recent" not in words
 
 
 def test_fleet_size_names_what_fits_a_small_budget(agents: Path) -> None:
@@ -170,12 +170,14 @@ def test_fleet_size_names_what_fits_a_small_budget(agents: Path) -> None:
 
 def test_fleet_maintain_follows_the_settings_of_each_store(agents: Path) -> None:
     (agents / "agent-30" / "memlab.toml").write_text('policy = { name = "recent", keep = 5 }\n')
-    for arguments, status in (((), "would"), (("--apply",), "done")):
-        names = (agents / "agent-30" / "memory.db", *arguments, "--json")
-        (outcome,) = json.loads(output_of("fleet", "maintain", *names))
-        assert outcome["status"] == status
-        assert outcome["deleted"] == 25
-    every = output_of("fleet", "maintain", f"{agents}/*/memory.db", code=1)
-    assert "maintenance of 3 stores: 1 nothing" in every
-    assert every.count("  no settings for it\n") == 2
-    assert every.count("memlab size STORE --save") == 1
+    maintain = ("fleet", "maintain", agents / "agent-30" / "memory.db", "--json")
+    (outcome,) = json.loads(output_of(*maintain))
+    assert outcome["status"] == "would"
+    assert outcome["deleted"] == 25
+    (outcome,) = json.loads(output_of(*maintain, "--apply"))
+    assert outcome["status"] == "done"
+    assert outcome["deleted"] == 25
+    all_stores = output_of("fleet", "maintain", f"{agents}/*/memory.db", code=1)
+    assert "maintenance of 3 stores: 1 nothing" in all_stores
+    assert all_stores.count("  no settings for it\n") == 2
+    assert all_stores.count("memlab size STORE --save") == 1

@@ -22,16 +22,17 @@ from tests.support.odek_store import write_odek
 from tests.support.shell import output_of
 from tests.support.stores import episodes, run_sql, write_rows
 
-HAVE_NO_KIND = {"kind", "claude"}
+OF_FOLDERS = {"kind", "claude"}
 OF_DELETIONS = {"archive_for", "archive_folder", "max_per_run"}
 OF_RETIREMENTS = {"retire", "delete_retired_after"}
 NEVER_LOADED = {"context_window"}
 OF_NATIVE_FILES = {"keep_copies", "vacuum_free"}
-READ_ONLY = HAVE_NO_KIND | OF_DELETIONS | OF_RETIREMENTS | OF_NATIVE_FILES
+READ_ONLY = OF_FOLDERS | OF_DELETIONS | OF_RETIREMENTS | OF_NATIVE_FILES
+ON_A_SERVER = OF_FOLDERS | OF_RETIREMENTS | OF_NATIVE_FILES | NEVER_LOADED | {"archive_folder"}
 LEFT_OUT = {
-    "file": HAVE_NO_KIND,
+    "file": OF_FOLDERS,
     "claude-mem": READ_ONLY,
-    "mcp-memory": HAVE_NO_KIND | OF_RETIREMENTS | OF_NATIVE_FILES | NEVER_LOADED,
+    "mcp-memory": OF_FOLDERS | OF_RETIREMENTS | OF_NATIVE_FILES | NEVER_LOADED,
     "codex": READ_ONLY | NEVER_LOADED,
     "mcp-graph": READ_ONLY | NEVER_LOADED,
     "hermes": READ_ONLY,
@@ -39,12 +40,8 @@ LEFT_OUT = {
     "serena": OF_RETIREMENTS | {"claude", "vacuum_free"},
     "claude": {"vacuum_free"},
     "odek": OF_RETIREMENTS | NEVER_LOADED | {"claude", "vacuum_free"},
-    "postgresql": HAVE_NO_KIND
-    | OF_RETIREMENTS
-    | OF_NATIVE_FILES
-    | NEVER_LOADED
-    | {"archive_folder"},
-    "valkey": HAVE_NO_KIND | OF_RETIREMENTS | OF_NATIVE_FILES | NEVER_LOADED | {"archive_folder"},
+    "postgresql": ON_A_SERVER,
+    "valkey": ON_A_SERVER,
 }
 """The settings that have no effect on a store, by the scheme of its kind."""
 SERVERS = {"postgresql": "postgresql://localhost/db?agent=a", "valkey": "redis://localhost/0"}
@@ -68,9 +65,11 @@ def test_init_writes_each_setting_as_a_comment(store: Path) -> None:
     output_of("init", store, "--apply")
     text = (store.parent / FILE).read_text()
     assert text in output
-    for key, setting in SETTINGS.items():
-        line = f"# {key} = {EXAMPLES[key]}  # {setting.comment}"
-        assert (line in text.splitlines()) == (key not in LEFT_OUT["file"])
+    all_lines = {
+        key: f"# {key} = {EXAMPLES[key]}  # {setting.comment}" for key, setting in SETTINGS.items()
+    }
+    written = {key for key, line in all_lines.items() if line in text.splitlines()}
+    assert written == SETTINGS.keys() - LEFT_OUT["file"]
     assert tomllib.loads(text) == {"store": {"memory.db": {}}}
     assert read_settings(store.parent, "memory.db").policy is None
     assert rows_of(store) == before

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -34,16 +35,23 @@ def test_rows_filters_agree_in_library_json_csv_and_text(store: Path) -> None:
     assert list(records[0]) == list(listed)
     printed = csv.DictReader(StringIO(run(*arguments, "--csv", "--limit", 7).stdout))
     assert [record["memory_id"] for record in printed] == list(listed["memory_id"][:7])
-    page = run(*arguments).stdout.splitlines()
-    assert [line for line in page if line.startswith("  e")] == [
-        line for line in run(*arguments, "--limit", 0).stdout.splitlines() if line.startswith("  e")
-    ][:20]
-    assert page[-1].startswith("  and 5 more; --limit 0 lists all")
-    for narrowing in (("--tag", "pinned"), ("--author", "me"), ("--where", "load-bearing")):
-        assert [e["memory_id"] for e in json.loads(run("rows", store, *narrowing, "--json").stdout)]
-    for nothing in (("--tag", "pin"), ("--where", "superseded", "--tag", "pin", "--author", "me")):
-        assert json.loads(run("rows", store, *nothing, "--json").stdout) == []
-        assert run("rows", store, *nothing).stdout.startswith(f"{store}: 0 memories, by tokens\n")
+    page = run(*arguments).stdout
+    complete_page = run(*arguments, "--limit", 0).stdout
+    assert episode_lines(page) == episode_lines(complete_page)[:20]
+    assert page.splitlines()[-1].startswith("  and 5 more; --limit 0 lists all")
+
+
+def episode_lines(page: str) -> list[str]:
+    """List the lines of a page that show an episode."""
+    return [line for line in page.splitlines() if line.startswith("  e")]
+
+
+def test_rows_can_be_filtered_by_tag_author_and_kind(store: Path) -> None:
+    for options in (("--tag", "pinned"), ("--author", "me"), ("--where", "load-bearing")):
+        assert json.loads(run("rows", store, *options, "--json").stdout) != []
+    for options in (("--tag", "pin"), ("--where", "superseded", "--tag", "pin", "--author", "me")):
+        assert json.loads(run("rows", store, *options, "--json").stdout) == []
+        assert run("rows", store, *options).stdout.startswith(f"{store}: 0 memories, by tokens\n")
 
 
 def test_rows_options_equal_the_function_arguments() -> None:
@@ -52,10 +60,11 @@ def test_rows_options_equal_the_function_arguments() -> None:
 
 
 def test_control_characters_of_memories_are_escaped_in_rows(store: Path) -> None:
-    as_csv, as_json = (
-        output_of("rows", store, "--author", "me", form) for form in ("--csv", "--json")
-    )
-    assert not {"\x1b", "\u202e"} & set(as_csv + as_json)
+    as_csv = output_of("rows", store, "--author", "me", "--csv")
+    as_json = output_of("rows", store, "--author", "me", "--json")
+    for output in (as_csv, as_json):
+        assert "\x1b" not in output
+        assert "\u202e" not in output
     (mine,) = csv.DictReader(StringIO(as_csv))
     assert mine["title"] == r"\x1b[31m=loud\u202e\n<b>"
     (record,) = json.loads(as_json)
@@ -79,15 +88,13 @@ def test_dry_run_lists_the_costliest_and_the_full_command(
     store: Path, policy: tuple[str, ...]
 ) -> None:
     output = output_of("compact", store, *policy, "--rows")
-    listed = output.partition("the costliest that would go\n")[2].splitlines()
-    (line,) = [text for text in listed if text.startswith("next: memlab rows")]
-    arguments = shlex.split(line.removeprefix("next: memlab ").removesuffix("    all of them"))
-    every = [text for text in run(*arguments).stdout.splitlines() if text.startswith("  e")]
-    assert [text.split()[0] for text in listed if text.startswith("  e")] == [
-        text.split()[0] for text in every[:20]
-    ]
+    costliest = output.partition("the costliest that would go\n")[2]
+    (step,) = [line for line in costliest.splitlines() if line.startswith("next: memlab rows")]
+    arguments = shlex.split(step.removeprefix("next: memlab ").removesuffix("    all of them"))
+    all_ids = [line.split()[0] for line in episode_lines(run(*arguments).stdout)]
+    assert [line.split()[0] for line in episode_lines(costliest)] == all_ids[:20]
     planned = json.loads(run("compact", store, *policy, "--json").stdout)["memories"]
-    assert {text.split()[0] for text in every} == {text["memory_id"] for text in planned}
+    assert set(all_ids) == {memory["memory_id"] for memory in planned}
 
 
 def test_lists_of_deletions_end_with_the_undo_command(store: Path) -> None:
@@ -95,9 +102,8 @@ def test_lists_of_deletions_end_with_the_undo_command(store: Path) -> None:
     policy = ("compact", store, "--keep-recent", 5)
     assert f"undo: memlab restore {store} DIGEST --id ID" in run(*policy, "--rows").stdout
     run(*policy, "--save-plan", saved)
-    assert (
-        "--apply instead of --against" in run(*policy, "--against", saved).stdout.splitlines()[-1]
-    )
+    last_line = run(*policy, "--against", saved).stdout.splitlines()[-1]
+    assert "--apply instead of --against" in last_line
     digest = memlab.apply(memlab.Plan.from_json(saved.read_text())).digest[:12]
     undo = f"undo: memlab restore {store} {digest}    "
     for arguments in ((), ("--rows",), ("--digest", digest), ("--search", "e7")):
@@ -122,34 +128,43 @@ TEXT = "the build cache lives beside the lock file and is never shared between t
 
 @pytest.fixture
 def twins(tmp_path: Path) -> Path:
-    return write_rows(
-        tmp_path / "memory.db",
-        [
-            row("d1", "semantic", title="cache", body=TEXT),
-            row("s1", "procedural", title="cache", body=TEXT),
-            row("d2", "semantic", title="cache", body=TEXT + " again"),
-            row("d3", "semantic", title="cache", body=TEXT + " again"),
-            row("gone", "semantic", body=TEXT, superseded_by="d1"),
-            row("d4", "semantic", title="tests", body="run the slow ones before a release " * 9),
-            *(columns | {"title": "cache", "body": TEXT} for columns in episodes(5)),
-        ],
-    )
+    """Make a store of load-bearing memories of which three are duplicates."""
+    rows = [
+        row("d1", "semantic", title="cache", body=TEXT),
+        row("s1", "procedural", title="cache", body=TEXT),
+        row("d2", "semantic", title="cache", body=TEXT + " again"),
+        row("d3", "semantic", title="cache", body=TEXT + " again"),
+        row("gone", "semantic", body=TEXT, superseded_by="d1"),
+        row("d4", "semantic", title="tests", body="run the slow ones before a release " * 9),
+    ]
+    rows += [columns | {"title": "cache", "body": TEXT} for columns in episodes(5)]
+    return write_rows(tmp_path / "memory.db", rows)
 
 
-def suggested_successors(store: Path) -> dict[str, tuple[str, str]]:
+class Successor(NamedTuple):
+    """A newer memory that can supersede an older one."""
+
+    memory_id: str
+    reason: str
+
+
+def suggested_successors(store: Path) -> dict[str, Successor]:
+    """Return the successor that memlab suggests for each older memory."""
     table = supersedable(memlab.load(store, with_body=True))
     assert table["tokens"].is_monotonic_decreasing
-    columns = (table[name] for name in ("memory_id", "superseded_by", "reason"))
-    return {older: (newer, reason) for older, newer, reason in zip(*columns, strict=True)}
+    return {
+        line.memory_id: Successor(line.superseded_by, line.reason) for line in table.itertuples()
+    }
 
 
 def test_floor_lists_older_duplicates_with_the_newest_copy(twins: Path) -> None:
     """Superseded and prunable memories are not listed."""
-    assert suggested_successors(twins) == {"d1": ("d3", "repeated"), "d2": ("d3", "repeated")}
+    newest = Successor("d3", "repeated")
+    assert suggested_successors(twins) == {"d1": newest, "d2": newest}
 
 
 def test_long_floor_list_is_cut_and_json_is_complete(tmp_path: Path) -> None:
-    rows = [row(f"d{n}", "semantic", title="cache", body=TEXT) for n in range(13)]
+    rows = [row(f"d{number}", "semantic", title="cache", body=TEXT) for number in range(13)]
     store = write_rows(tmp_path / "memory.db", rows)
     output = run("floor", store).output
     assert len(re.findall("repeated", output)) == 10
@@ -158,8 +173,11 @@ def test_long_floor_list_is_cut_and_json_is_complete(tmp_path: Path) -> None:
 
 
 def test_chain_of_near_duplicates_leads_to_the_newest(tmp_path: Path) -> None:
-    texts = [TEXT, TEXT + " today", TEXT + " today too"]
-    rows = [row(f"d{n}", "semantic", title="x", body=text) for n, text in enumerate(texts)]
+    rows = [
+        row("d0", "semantic", title="x", body=TEXT),
+        row("d1", "semantic", title="x", body=TEXT + " today"),
+        row("d2", "semantic", title="x", body=TEXT + " today too"),
+    ]
     store = write_rows(tmp_path / "memory.db", rows)
     strict = memlab.NearDuplicate(threshold=0.95)
     table = supersedable(memlab.load(store, with_body=True), policy=strict)
@@ -182,9 +200,9 @@ def test_floor_finds_replacements_named_in_memories(tmp_path: Path) -> None:
         row("e1", evidence_refs_json='["built", "kept", "both"]'),
     ]
     assert suggested_successors(write_rows(tmp_path / "memory.db", rows)) == {
-        "old": ("new", "said to be replaced"),
-        "stub": ("new", "passed on"),
-        "basis": ("built", "overtaken"),
+        "old": Successor("new", "said to be replaced"),
+        "stub": Successor("new", "passed on"),
+        "basis": Successor("built", "overtaken"),
     }
 
 

@@ -1,4 +1,4 @@
-"""``memlab report``, charts and notebooks as a person types them."""
+"""``memlab report``, its charts, and ``memlab lab``."""
 
 import os
 import re
@@ -29,10 +29,12 @@ def test_report_record_holds_evidence_and_plan(
 ) -> None:
     bundled = memlab.store_path("three_hundred_issues")
     store = memlab.copy_store(bundled, tmp_path / "memory.db")
-    page, record, log = (tmp_path / name for name in ("report.html", "record.md", "reads.csv"))
+    page = tmp_path / "report.html"
+    record = tmp_path / "record.md"
+    log = tmp_path / "reads.csv"
     log.write_text("memory_id,at\nsemantic-decision-1,2026-06-01T00:00:00Z\n")
-    asked = ("--keep-recent", 25, "--target", 0.8, "--token-budget", 9_000, "--log", log)
-    output = output_of("report", store, "-o", page, *asked, "--record", record)
+    options = ("--keep-recent", 25, "--target", 0.8, "--token-budget", 9_000, "--log", log)
+    output = output_of("report", store, "-o", page, *options, "--record", record)
     assert re.search(rf"^  report +{page}$", output, re.MULTILINE)
     assert "600 → 33 memories" in output
     assert f"next: memlab compact {store} --keep-recent 25    shows" in output
@@ -53,7 +55,9 @@ def test_report_record_holds_evidence_and_plan(
 def test_every_chart_has_a_name() -> None:
     plots = {name for name in charts.__all__ if re.match("plot_(?!fleet)", name)}
     assert plots <= {f"plot_{name.replace('-', '_')}" for name in CHARTS}
-    assert all(f"  {name} " in run("report", "--help").output for name in CHARTS)
+    help_text = run("report", "--help").output
+    for name in CHARTS:
+        assert f"  {name} " in help_text
 
 
 @pytest.mark.parametrize("name", sorted(CHARTS))
@@ -67,12 +71,15 @@ def test_chart_is_an_svg_file_and_its_title_is_printed(
 
 
 def test_chart_options_set_width_format_and_cap(store: Path, tmp_path: Path) -> None:
-    wide, narrow, picture = (tmp_path / name for name in ("wide.svg", "narrow.svg", "a.png"))
-    asked = ("--keep-recent", 123, "--target", 0.75, "--token-budget", 9_000)
-    for arguments in ((wide, *asked), (narrow, "--narrow"), (picture,)):
-        assert run("report", store, "--chart", "cap-curve", "-o", *arguments).exit_code == 0
-    widths = [float(ET.parse(path).getroot().get("width", "0pt")[:-2]) for path in (wide, narrow)]
-    assert widths == [576, 288]
+    wide = tmp_path / "wide.svg"
+    narrow = tmp_path / "narrow.svg"
+    picture = tmp_path / "a.png"
+    chart = ("report", store, "--chart", "cap-curve", "-o")
+    output_of(*chart, wide, "--keep-recent", 123, "--target", 0.75, "--token-budget", 9_000)
+    output_of(*chart, narrow, "--narrow")
+    output_of(*chart, picture)
+    assert ET.parse(wide).getroot().get("width") == "576pt"
+    assert ET.parse(narrow).getroot().get("width") == "288pt"
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert "keep_recent = 123" in wide.read_text()
     assert "target 75%" in wide.read_text()
@@ -91,36 +98,52 @@ def _no_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_lab_start_page_links_every_notebook(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    server: list[str] = []
-    monkeypatch.setattr("os.execve", lambda _, words, __: server.extend(words))
+    command: list[str] = []
+
+    def record_command(_program: str, words: list[str], _environment: object) -> None:
+        command.extend(words)
+
+    monkeypatch.setattr("os.execve", record_command)
     assert run("lab", "--folder", tmp_path).exit_code == 0
-    (start,) = (tmp_path / word.split("/lab/tree/")[1] for word in server if "/lab/tree/" in word)
-    links = set(re.findall(r"\]\((\w+\.ipynb)\)", start.read_text()))
-    assert links == {path.name for path in tmp_path.glob("*.ipynb")} - {start.name}
+    (url,) = [word for word in command if "/lab/tree/" in word]
+    start_page = tmp_path / url.partition("/lab/tree/")[2]
+    links = set(re.findall(r"\]\((\w+\.ipynb)\)", start_page.read_text()))
+    assert links == {path.name for path in tmp_path.glob("*.ipynb")} - {start_page.name}
 
 
 def test_each_store_has_its_own_persistent_notebooks(store: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = memlab.copy_store(store, tmp_path / "other" / store.name)
-    assert all("wrote" in output_of("lab", path) for path in (store, other))
+    assert "wrote" in output_of("lab", store)
+    assert "wrote" in output_of("lab", other)
     first, second = sorted(Path("memlab-notebooks").iterdir())
     (first / "02_compact.ipynb").write_text("mine")
-    assert not any("wrote" in output_of("lab", path) for path in (store, other))
+    assert "wrote" not in output_of("lab", store)
+    assert "wrote" not in output_of("lab", other)
     assert (first / "02_compact.ipynb").read_text() == "mine"
-    stated = "".join((folder / "01_growth.ipynb").read_text() for folder in (first, second))
-    assert all(f"'{path}'" in stated for path in (store, other))
+    first_text = (first / "01_growth.ipynb").read_text()
+    second_text = (second / "01_growth.ipynb").read_text()
+    assert f"'{store}'" in first_text + second_text
+    assert f"'{other}'" in first_text + second_text
 
 
 def test_claude_code_folder_replaces_the_bundled_one(tmp_path: Path) -> None:
     bundled = memlab.store_path("two_years").parent / "claude" / "projects"
     projects = Path(shutil.copytree(bundled, tmp_path / ".claude" / "projects"))
     memory = next(projects.glob("*/memory"))
-    for store, is_folder in ((memory, True), (memlab.store_path("two_years"), False)):
-        assert run("lab", store, "--folder", f"of {store.stem}").exit_code == 0
-        text = Path(f"of {store.stem}", "05_your_own_store.ipynb").read_text()
-        assert str(bundled) not in text
-        assert (str(memory) in text) == is_folder
-        assert (str(projects) in text) == is_folder
+
+    def notebook_for(store: Path, folder: str) -> str:
+        output_of("lab", store, "--folder", folder)
+        return Path(folder, "05_your_own_store.ipynb").read_text()
+
+    text = notebook_for(memory, "of a folder")
+    assert str(bundled) not in text
+    assert str(memory) in text
+    assert str(projects) in text
+    text = notebook_for(memlab.store_path("two_years"), "of a file")
+    assert str(bundled) not in text
+    assert str(memory) not in text
+    assert str(projects) not in text
 
 
 def test_notebooks_of_another_store_are_rejected(store: Path, tmp_path: Path) -> None:

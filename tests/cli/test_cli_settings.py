@@ -28,27 +28,25 @@ def store(tmp_path: Path) -> Path:
     return write_rows(tmp_path / "memory.db", episodes(80))
 
 
-def remembered(store: Path) -> memlab.settings.Settings:
+def settings_of(store: Path) -> memlab.settings.Settings:
     return read_settings(store.parent, store.name)
 
 
 def test_saved_number_is_used_by_every_command(two_years: Path) -> None:
-    asked = {"target": 0.85, "confidence": 0.95, "token_budget": 500_000}
-    arguments = (
-        word for name, value in asked.items() for word in (f"--{name}".replace("_", "-"), value)
-    )
-    assert f"saved in {two_years.parent / FILE}" in output_of(
-        "size", two_years, *arguments, "--save"
-    )
-    advice = memlab.recommend_cap(memlab.load(two_years), **asked)
-    settings = remembered(two_years)
+    options = ["--target", "0.85", "--confidence", "0.95", "--token-budget", "500000", "--save"]
+    output = output_of("size", two_years, *options)
+    assert f"saved in {two_years.parent / FILE}" in output
+    goal = {"target": 0.85, "confidence": 0.95, "token_budget": 500_000}
+    advice = memlab.recommend_cap(memlab.load(two_years), **goal)
+    settings = settings_of(two_years)
     assert settings.keep_recent == advice.keep_recent
     assert settings.target == 0.85
     assert settings.sized is not None
     assert settings.sized[1:] == (advice.memories, advice.until)
     assert abs(datetime.now(UTC) - settings.sized.at) < timedelta(minutes=5)
-    second_records = json.loads(run("size", two_years, "--json").output)
-    assert second_records.items() >= (asked | {"keep_recent": advice.keep_recent}).items()
+    sized_again = json.loads(run("size", two_years, "--json").output)
+    assert {name: sized_again[name] for name in goal} == goal
+    assert sized_again["keep_recent"] == advice.keep_recent
     assert f"  --keep-recent {advice.keep_recent}\n" in run("compact", two_years).output
     assert f"backlog         passed {advice.keep_recent:,} on" in run("show", two_years).output
     assert run("compact", two_years, "--apply").exit_code == 0
@@ -61,18 +59,16 @@ def test_expired_number_is_reported_and_not_used(store: Path) -> None:
     for verb in ("show", "doctor", "compact"):
         assert "found at 80 episodes on" in output_of(verb, store)
     write_rows(store, episodes(16, start=81))
-    past = "valid until 96 episodes were written, and 96 were"
-    for arguments in (("compact", store), ("compact", store, "--apply")):
-        output = output_of(*arguments, code=2)
-        assert past in output
+    expired = "valid until 96 episodes were written, and 96 were"
+    for options in ((), ("--apply",)):
+        output = output_of("compact", store, *options, code=2)
+        assert expired in output
         assert f"memlab size {store} --save" in output
-    assert past in output_of("show", store)
-    assert past in json.loads(output_of("show", store, "--json"))["number"]
-    assert [run("doctor", store, *arguments).exit_code for arguments in ((), ("--strict",))] == [
-        0,
-        1,
-    ]
-    assert past in fleet.plan(store).refused[0].error
+    assert expired in output_of("show", store)
+    assert expired in json.loads(output_of("show", store, "--json"))["number"]
+    assert run("doctor", store).exit_code == 0
+    assert run("doctor", store, "--strict").exit_code == 1
+    assert expired in fleet.plan(store).refused[0].error
     output_of("compact", store, "--keep-recent", 90, "--save", "--apply")
     write_rows(store, episodes(500, start=200))
     output_of("compact", store)  # a given number has no horizon
@@ -84,14 +80,12 @@ def test_auto_cap_is_used_by_every_command(store: Path) -> None:
     assert 'its number stays "auto"' in output_of("size", store, "--target", 0.5, "--save")
     advice = memlab.recommend_cap(store, target=0.5)
     assert advice.keep_recent < 80
-    for verb, phrase in (
-        ("compact", f'keep = "auto": {advice.numbers}'),
-        ("show", f"backlog         passed {advice.keep_recent} on"),
-        ("doctor", f"more than {advice.keep_recent} prunable"),
-        ("compare", f"recent {advice.keep_recent} "),
-    ):
-        assert phrase in output_of(verb, store)
-    assert [planned.deleted for planned in fleet.plan(store).stores] == [80 - advice.keep_recent]
+    assert f'keep = "auto": {advice.numbers}' in output_of("compact", store)
+    assert f"backlog         passed {advice.keep_recent} on" in output_of("show", store)
+    assert f"more than {advice.keep_recent} prunable" in output_of("doctor", store)
+    assert f"recent {advice.keep_recent} " in output_of("compare", store)
+    (planned,) = fleet.plan(store).stores
+    assert planned.deleted == 80 - advice.keep_recent
     output_of("size", store, "--unit", "tokens", "--save")
     answer = json.loads(output_of("compact", store, "--json"))["policy"]
     tokens = memlab.size(store, target=0.5, unit="tokens").advice.number
@@ -112,18 +106,15 @@ def test_given_policy_precedes_the_saved_one(store: Path) -> None:
     result = run("compact", store, "--policy", "ttl", "--ttl", "30d", "--save")
     assert result.exit_code == 0
     assert result.stderr == f"saved in {store.parent / FILE}\n\n"
-    given = json.loads(run("compact", store, "--keep-recent", 7, "--json").output)
-    assert given["policy"]["keep"] == 7
-    assert remembered(store).policy == {"name": "ttl", "ttl": "30d"}
+    by_option = json.loads(run("compact", store, "--keep-recent", 7, "--json").output)
+    assert by_option["policy"]["keep"] == 7
+    assert settings_of(store).policy == {"name": "ttl", "ttl": "30d"}
     assert len(memlab.load(store)) == 80
-    second_result = run("compact", store, "--json")
-    assert json.loads(second_result.output)["policy"] == {
-        "policy": "ttl",
-        "ttl": "30 days, 0:00:00",
-        "own_expiry": True,
-    }
+    by_settings = json.loads(run("compact", store, "--json").output)
+    expected = {"policy": "ttl", "ttl": "30 days, 0:00:00", "own_expiry": True}
+    assert by_settings["policy"] == expected
     assert run("compact", store, "--policy", "odek", "--keep-recent", 500, "--save").exit_code == 0
-    assert remembered(store).policy == {"name": "odek", "keep": 500}, "typed, and the default"
+    assert settings_of(store).policy == {"name": "odek", "keep": 500}, "typed, and the default"
 
 
 def test_plan_names_protected_tags(store: Path) -> None:
@@ -137,7 +128,7 @@ def test_saved_log_is_used_and_named_if_missing(store: Path) -> None:
     log = store.parent / "reads.jsonl"
     memlab.AccessLog(log).add("e1")
     assert run("size", store, "--log", log, "--save").exit_code == 0
-    assert remembered(store).log == (log,)
+    assert settings_of(store).log == (log,)
     assert re.search("^  references .*1 read", run("size", store, "--explain").output, re.MULTILINE)
     assert run("size", store, "--only-log").exit_code == 0
     log.unlink()
@@ -173,7 +164,7 @@ def test_saved_retire_can_be_overridden(store: Path) -> None:
     assert f"undo: memlab restore {store} {digest}    " in listed
     assert output_of("restore", store, digest).startswith("60 memories restored")
     output_of("compact", store, "--keep-recent", 20, "--delete", "--save")
-    assert not remembered(store).retire
+    assert not settings_of(store).retire
 
 
 # Maintenance from cron and systemd
@@ -184,6 +175,7 @@ KEEPS_5 = 'policy = { name = "recent", keep = 5 }\n'
 
 
 def block_of(page: str, language: str, number: int = 0) -> str:
+    """Return a code block in a language from a page, by its number."""
     return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)[number]
 
 
@@ -193,15 +185,15 @@ def test_cron_line_of_the_guide_runs(store: Path) -> None:
     command = command.replace("/srv/memlab/.venv/bin/memlab", str(MEMLAB))
     command = command.replace("/srv/agent", str(store.parent))
     assert "/srv" not in command
-    quiet = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
-    assert quiet.returncode == 0
-    assert quiet.stdout == ""
-    assert quiet.stderr == ""
+    first_run = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert first_run.returncode == 0
+    assert first_run.stdout == ""
+    assert first_run.stderr == ""
     assert len(memlab.load(store)) == 5
     assert "deleted and archived 75 memories" in (store.parent / "maintain.log").read_text()
     (store.parent / FILE).write_text("keep = 5\n")
-    mail = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False).stdout
-    assert "line 1: there is no setting 'keep'" in mail
+    second_run = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert "line 1: there is no setting 'keep'" in second_run.stdout
 
 
 def test_systemd_units_of_the_guide_are_valid(tmp_path: Path) -> None:

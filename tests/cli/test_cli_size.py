@@ -30,15 +30,20 @@ def test_printed_caps_agree_with_the_curve(store: Path, frame: pd.DataFrame) -> 
     curve = memlab.sizing.cap_curve(frame)
     advice = memlab.recommend_cap(frame)
     output = output_of("size", store, "--explain")
-    lines = re.findall(r"^[>~ ]+([\d,]+) +([\d.]+%) +(.+)$", output, re.MULTILINE)
-    table = {int(cap.replace(",", "")): [served, *rest.split()] for cap, served, rest in lines}
+    lines = re.findall(r"^[>~ ]+([\d,]+ +[\d.]+% +.+)$", output, re.MULTILINE)
+    table: dict[int, list[str]] = {}
+    for line in lines:
+        cap, *cells = line.split()
+        table[int(cap.replace(",", ""))] = cells
     assert {advice.keep_recent, advice.likely} <= set(table)
     assert min(table) == 0
     assert max(table) == advice.prunable
     for cap, cells in table.items():
-        shares = curve.loc[cap, ["served", "served_own", "served_elsewhere"]]
-        assert [cells[0], *cells[4:6]] == [f"{share:.1%}" for share in shares]
-        assert f"{curve.loc[cap, 'boot_tokens']:,.0f}" in cells
+        at_cap = curve.loc[cap]
+        assert cells[0] == f"{at_cap['served']:.1%}"
+        assert cells[4] == f"{at_cap['served_own']:.1%}"
+        assert cells[5] == f"{at_cap['served_elsewhere']:.1%}"
+        assert f"{at_cap['boot_tokens']:,.0f}" in cells
 
 
 def test_size_json_holds_advice_table_and_working_command(
@@ -63,30 +68,32 @@ def test_size_recommends_retirement_if_use_predicts_better(tmp_path: Path) -> No
     store = memlab.copy_store(bundled, tmp_path / "m.db")
     log = bundled.with_suffix(".searches.jsonl")
     lines = output_of("size", store, "--log", log).splitlines()
-    opens = re.match(
-        r"Retiring by use cuts a start today from 25,005 to at most ([\d,]+) tokens .*\. Within as "
-        r"many tokens, it would have served (9\d)% of the past reads \(\d+% to \d+%\), and keeping "
-        r"the newest memories (\d+)%",
+    answer = re.match(
+        r"Retiring by use cuts a start today from 25,005 to at most (?P<tokens>[\d,]+) tokens .*\. "
+        r"Within as many tokens, it would have served (?P<served>9\d)% of the past reads "
+        r"\(\d+% to \d+%\), and keeping the newest memories (?P<served_by_newest>\d+)%",
         lines[0],
     )
-    assert opens is not None
-    assert int(opens[3]) < int(opens[2])
+    assert answer is not None
+    assert int(answer["served_by_newest"]) < int(answer["served"])
     by_use = json.loads(output_of("size", store, "--log", log, "--json"))["by_use"]
-    assert f"{by_use['likely']:,}" == opens[1]
+    assert f"{by_use['likely']:,}" == answer["tokens"]
     assert by_use["likely"] in [budget["tokens"] for budget in by_use["budgets"]]
     (step,) = [line for line in lines if line.startswith("next: ")]
     arguments = shlex.split(step.removeprefix("next: memlab ").partition("    ")[0])
-    asked = ["--max-tokens", opens[1].replace(",", ""), "--retire", "--log", str(log)]
-    assert arguments[-5:] == asked
+    max_tokens = answer["tokens"].replace(",", "")
+    assert arguments[-5:] == ["--max-tokens", max_tokens, "--retire", "--log", str(log)]
     explained = output_of("size", store, "--log", log, "--explain").splitlines()
-    acts = [line for line in explained if "memlab compact" in line]
-    assert [line for line in acts if f"--log {log}" in line] == acts != []
+    compact_lines = [line for line in explained if "memlab compact" in line]
+    assert len(compact_lines) > 0
+    assert all(f"--log {log}" in line for line in compact_lines)
 
     def retired(*arguments: object) -> Any:
         return json.loads(output_of(*arguments, "--json"))["retires"]
 
     by_reads = retired(*arguments)
-    assert by_reads != retired(*arguments[:-2])
+    without_log = arguments[:-2]
+    assert by_reads != retired(*without_log)
     output_of(*arguments, "--save")
     assert retired("compact", store) == by_reads
 
@@ -106,13 +113,16 @@ def test_suggested_logging_code_works(tmp_path: Path) -> None:
         assert f"memlab size {store} --log {log}" in output_of(command, store, "--log", log)
 
 
-@pytest.mark.parametrize("by", ["memories", "tokens"])
-@pytest.mark.parametrize("rows", [[], [row(f"d{n}", "semantic") for n in range(9)]])
+NINE_DECISIONS = [row(f"d{number}", "semantic") for number in range(9)]
+
+
+@pytest.mark.parametrize("unit", ["memories", "tokens"])
+@pytest.mark.parametrize("rows", [[], NINE_DECISIONS], ids=["empty", "decisions"])
 def test_size_without_prunable_memories_gives_no_number(
-    tmp_path: Path, by: str, rows: list[Row]
+    tmp_path: Path, unit: str, rows: list[Row]
 ) -> None:
     store = write_rows(tmp_path / "memory.db", rows)
-    sized = run("size", store, "--unit", by, "--save")
+    sized = run("size", store, "--unit", unit, "--save")
     assert sized.exit_code == 1
     assert "nothing-prunable: " in sized.output
     assert "= 0" not in sized.output

@@ -31,14 +31,22 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def on_a_terminal(width: int, *words: object, **variables: str) -> list[str]:
     """Return the lines that a command prints on a terminal of a width."""
-    given = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    asked = ["-c", 'exec "$@" 2>/dev/null', "sh", sys.executable, "-m", "memlab", *map(str, words)]
-    how = {"env": given | {"TERM": "vt100"} | variables, "dimensions": (40, width)}
-    terminal = pexpect.spawn("sh", asked, timeout=300, encoding="utf-8", **how)
-    written = terminal.read()
+    environment = os.environ | {"TERM": "vt100"} | variables
+    environment.pop("COLUMNS", None)
+    arguments = ["-c", 'exec "$@" 2>/dev/null', "sh", sys.executable, "-m", "memlab"]
+    arguments += map(str, words)
+    terminal = pexpect.spawn(
+        "sh",
+        arguments,
+        timeout=300,
+        encoding="utf-8",
+        env=environment,
+        dimensions=(40, width),
+    )
+    output = terminal.read()
     terminal.close()
-    assert terminal.exitstatus == 0, written
-    return written.replace("\r\n", "\n").removesuffix("\x1b[0m").split("\n")
+    assert terminal.exitstatus == 0, output
+    return output.replace("\r\n", "\n").removesuffix("\x1b[0m").split("\n")
 
 
 def test_no_output_line_is_wider_than_the_terminal(
@@ -52,10 +60,11 @@ def test_no_output_line_is_wider_than_the_terminal(
         lines = list(map(unstyle, on_a_terminal(width, "size", store.name, "--explain")))
         breakable = [line for line in lines if not re.match(r"\s*(next: )?\s*memlab ", line)]
         assert max(map(len, breakable)) <= width
-        numbers, narrow_numbers = (
-            {*re.findall(r"\d[\d,.%]*", text)} for text in (wide, " ".join(lines))
-        )
-        assert numbers <= narrow_numbers
+        assert numbers_in(wide) <= numbers_in(" ".join(lines))
+
+
+def numbers_in(text: str) -> set[str]:
+    return set(re.findall(r"\d[\d,.%]*", text))
 
 
 @pytest.mark.parametrize(
@@ -68,37 +77,39 @@ def test_size_output_fits_a_screen(
     monkeypatch.setattr("memlab.cli.output.terminal_width", lambda: 80)
     lines = run("size", store.name, *arguments.split()).output.splitlines()
     assert len(lines) < 32
-    explain = f"memlab size memory.db {arguments} --explain".split()
-    assert any(line.split()[: len(explain)] == explain for line in lines)
+    explain = " ".join(f"memlab size memory.db {arguments} --explain".split())
+    assert any(" ".join(line.split()).startswith(explain) for line in lines)
 
 
 def test_answer_is_coloured_if_the_terminal_supports_it(store: Path) -> None:
     lines = on_a_terminal(80, "size", store)
-    marked = {unstyle(line).strip()[:12]: line for line in lines if "\x1b" in line}
-    commands = [line for line in marked.values() if "memlab " in line]
+    coloured_lines = [line for line in lines if "\x1b" in line]
+    commands = [line for line in coloured_lines if "memlab " in line]
     assert commands[0].startswith("next: \x1b[36mmemlab compact ")
-    marked = {words: line for words, line in marked.items() if line not in commands}
-    *answer, likely, safe = marked.values()
+    *answer, likely, safe = [line for line in coloured_lines if line not in commands]
     assert unstyle(answer[0]).startswith("Compacting to the newest 531 episodes")
-    colours = ["\x1b[1m"] * len(answer) + ["\x1b[33m     ", "\x1b[32m\x1b[1m"]
-    assert list(marked)[-2:] == ["~ 177   90.0", "> 531   99.3"]
-    for line, colour in zip([*answer, likely, safe], colours, strict=True):
-        assert line.startswith(colour)
+    for line in answer:
+        assert line.startswith("\x1b[1m")
+    assert likely.startswith("\x1b[33m     ")
+    assert unstyle(likely).strip().startswith("~ 177   90.0")
+    assert safe.startswith("\x1b[32m\x1b[1m")
+    assert unstyle(safe).strip().startswith("> 531   99.3")
+    for line in (*answer, likely, safe):
         assert line.endswith("\x1b[0m")
-    for variables in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
-        assert on_a_terminal(80, "size", store, **variables) == list(map(unstyle, lines))
+    plain = list(map(unstyle, lines))
+    assert on_a_terminal(80, "size", store, NO_COLOR="1") == plain
+    assert on_a_terminal(80, "size", store, TERM="dumb") == plain
     assert "\x1b" not in run("size", store).output
 
 
-@given(
-    line=st.lists(st.sampled_from(["memory", "a", "keep_recent", "  ", "12,345", ":"])).map(
-        " ".join
-    ),
-    width=st.integers(40, 120),
-)
-def test_wrapping_keeps_all_words(line: str, width: int) -> None:
-    lines = fitted_line(line, width)
-    assert " ".join(lines).split() == line.split()
+WORDS = st.lists(st.sampled_from(["memory", "a", "keep_recent", "  ", "12,345", ":"]))
+
+
+@given(words=WORDS, width=st.integers(40, 120))
+def test_wrapping_keeps_all_words(words: list[str], width: int) -> None:
+    text = " ".join(words)
+    lines = fitted_line(text, width)
+    assert " ".join(lines).split() == text.split()
     assert all(len(line) <= width for line in lines)
 
 
@@ -110,44 +121,53 @@ def test_command_is_never_wrapped() -> None:
     ]
     text = as_text(TextPage("", [("undo", command), ("said", "word " * 30)], []), 60)
     assert f"  undo  {command}" in text.splitlines()
-    assert all(len(line) <= 60 for line in text.splitlines() if "memlab" not in line)
+    other_lines = [line for line in text.splitlines() if "memlab" not in line]
+    assert max(map(len, other_lines)) <= 60
 
 
 def test_wide_table_wraps_without_breaking_words() -> None:
     header = ("cap", "limits", "tokens at 95%", "would go", "written", "of it", "days", "more")
     rows = [
-        (cap, "90.0% to 100.0%", 28_303 * cap, 61, "2026-06-30", "81%", 161, 9) for cap in (1, 22)
+        (1, "90.0% to 100.0%", 28_303, 61, "2026-06-30", "81%", 161, 9),
+        (22, "90.0% to 100.0%", 622_666, 61, "2026-06-30", "81%", 161, 9),
     ]
     text = as_text(TextPage("", [], [Table("", header, rows)]), 60)
     assert all(len(line) <= 60 for line in text.splitlines())
     assert len(re.findall(r"^ +22 ", text, re.MULTILINE)) > 1, "with its first column"
     assert "90.0% to 100.0%" in text
-    assert {*" ".join(header).split(), "28,303", "622,666", "2026-06-30"} <= set(text.split())
+    words = text.split()
+    assert set(" ".join(header).split()) <= set(words)
+    assert "28,303" in words
+    assert "622,666" in words
+    assert "2026-06-30" in words
+
+
+def test_path_is_broken_only_if_it_fits_no_line() -> None:
     path = "/srv/of-the-house/agent-7"
     words = "it is well-known that " * 4
     text = as_text(TextPage("", [("at", words + path)], [Table("", (), [(words, path)])]), 60)
-    assert text.split().count(path) == 2, "broken only where it fits no line"
+    assert text.split().count(path) == 2
 
 
 @pytest.mark.parametrize(
-    ("named", "words"),
+    ("references", "patterns"),
     [
         ([], (r"references +none: too few", r"odek 5 +– +–")),
         (["e3"], (r"references +1: too few to tell", r"odek 5 +0 of 1", "next: memlab size ")),
     ],
-    ids=len,
+    ids=["no reference", "one reference"],
 )
 def test_compare_with_few_references_shows_counts(
-    tmp_path: Path, named: list[str], words: tuple[str, ...]
+    tmp_path: Path, references: list[str], patterns: tuple[str, ...]
 ) -> None:
     rows = episodes(40)
-    rows[30]["evidence_refs_json"] = json.dumps(named)
+    rows[30]["evidence_refs_json"] = json.dumps(references)
     store = write_rows(tmp_path / "memory.db", rows)
-    asked = ("compare", store, "--policy", "odek", "--keep-recent", 5)
-    output = output_of(*asked)
-    assert [pattern for pattern in words if not re.search(pattern, output)] == []
+    compare = ("compare", store, "--policy", "odek", "--keep-recent", 5)
+    output = output_of(*compare)
+    assert [pattern for pattern in patterns if not re.search(pattern, output)] == []
     assert "was applied after every" not in output
-    assert "after every 7 memories" in output_of(*asked, "--every", 7)
+    assert "after every 7 memories" in output_of(*compare, "--every", 7)
 
 
 def coloured(page: str) -> dict[str, list[str]]:
@@ -175,17 +195,15 @@ def test_wrapped_warning_keeps_its_colour(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(30))
     health = memlab.doctor(store, backlog=9)
     page = as_text(health.sheet(), 60)
-    lines = coloured(page)
-    warned = page.partition("WARN memory_integrity")[2].partition("\n  OK ")[0].splitlines()
-    assert len(warned) > 2
-    first, *rest = (line for line in lines[YELLOW] if "memory_integrity" in line or rest_of(line))
+    yellow_lines = coloured(page)[YELLOW]
+    warning = page.partition("WARN memory_integrity")[2].partition("\n  OK ")[0]
+    continuation = warning.splitlines()[1:]
+    assert len(continuation) > 1
+    (first,) = [line for line in yellow_lines if "memory_integrity" in line]
     assert first.startswith("  WARN memory_integrity")
-    assert set(rest) >= {line for line in warned[1:] if "memlab " not in line}
-    assert not [line for line in lines[YELLOW] if line.startswith("  OK ")]
-
-
-def rest_of(line: str) -> bool:
-    return line.startswith(" " * 10)
+    yellow_continuation = yellow_lines[yellow_lines.index(first) + 1 :]
+    assert set(yellow_continuation) >= {line for line in continuation if "memlab " not in line}
+    assert not [line for line in yellow_lines if line.startswith("  OK ")]
 
 
 @pytest.mark.usefixtures("with_colour")
@@ -201,43 +219,49 @@ def test_alerts_deletions_and_commands_are_coloured(store: Path) -> None:
 
 
 def test_help_groups_policy_options_separately() -> None:
-    for arguments in (("compact",), ("rows",), ("compare",), ("fleet", "plan")):
-        helped = output_of(*arguments, "--help")
-        own_options = helped.partition("\nOptions:\n")[2].partition("\nPolicy options:\n")[0]
-        of_policies = helped.partition("\nPolicy options:\n")[2].partition("\nPolicies:\n")[0]
+    for command in ("compact", "rows", "compare", "fleet plan"):
+        help_text = output_of(*command.split(), "--help")
+        after_options = help_text.partition("\nOptions:\n")[2]
+        own_options, _, after_own = after_options.partition("\nPolicy options:\n")
+        policy_options = after_own.partition("\nPolicies:\n")[0]
         assert "--help" in own_options
         assert "--keep-recent" not in own_options
         assert "--policy" not in own_options
-        assert "--policy" in of_policies
-        assert "--keep-recent" in of_policies
-        assert "--json" not in of_policies
+        assert "--policy" in policy_options
+        assert "--keep-recent" in policy_options
+        assert "--json" not in policy_options
 
 
 def test_slow_commands_show_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(30))
-    at: list[str] = []
-    monkeypatch.setattr(output, "show_progress", at.append)
+    steps: list[str] = []
+    monkeypatch.setattr(output, "show_progress", steps.append)
     output_of("compact", store, "--keep-recent", 9)
-    planned = ["planning", "planning: read", "planning: decided"]
-    assert at == [*planned, "reading the later references"]
-    at.clear()
+    dry_run = [
+        "planning",
+        "planning: read",
+        "planning: decided",
+        "reading the later references",
+    ]
+    assert steps == dry_run
+    steps.clear()
     output_of("compact", store, "--keep-recent", 9, "--apply")
-    assert at[:5] == [*planned, "reading the later references", "applying"]
-    assert "applying: archived" in at
+    assert steps[:5] == [*dry_run, "applying"]
+    assert "applying: archived" in steps
 
 
 # Completion
 
 
-def offered(*words: object, beginning: str = "") -> list[str]:
+def completions(*words: object, beginning: str = "") -> list[str]:
+    """List the completions of the beginning of a word, after other words of a command."""
     shell = BashComplete(main, {}, "memlab", "_MEMLAB_COMPLETE")
-    return [
-        completion.value for completion in shell.get_completions(list(map(str, words)), beginning)
-    ]
+    arguments = [str(word) for word in words]
+    return [completion.value for completion in shell.get_completions(arguments, beginning)]
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"),
+    ("typed", "completion"),
     [
         ("comp", "compare"),
         ("size --tar", "--target"),
@@ -245,29 +269,31 @@ def offered(*words: object, beginning: str = "") -> list[str]:
         ("compact --policy va", "value"),
     ],
 )
-def test_commands_options_and_names_complete(typed: str, meant: str) -> None:
-    *arguments, beginning = typed.split()
-    assert meant in offered(*arguments, beginning=beginning)
+def test_commands_options_and_names_complete(typed: str, completion: str) -> None:
+    *words, beginning = typed.split()
+    assert completion in completions(*words, beginning=beginning)
 
 
 def test_digests_complete_from_the_archive(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(9))
-    assert offered("restore", store) == []
-    first = compacted(store, 6).digest[:12]
-    last = planned(store, 3)
-    leave_unfinished(store, last)
-    assert offered("restore", store) == ["latest", last.digest[:12], first]
-    assert offered("restore", store, beginning="la") == ["latest"]
-    assert offered("restore", store, beginning=first[:6]) == [first]
-    assert offered("archive", store, "--drop") == offered("archive", store, "--digest")
-    assert first in offered("archive", store, "--drop")
-    assert offered("apply", store) == [last.digest[:12]], "what is to be finished"
+    assert completions("restore", store) == []
+    applied = compacted(store, 6).digest[:12]
+    unfinished_plan = planned(store, 3)
+    leave_unfinished(store, unfinished_plan)
+    unfinished = unfinished_plan.digest[:12]
+    assert completions("restore", store) == ["latest", unfinished, applied]
+    assert completions("restore", store, beginning="la") == ["latest"]
+    assert completions("restore", store, beginning=applied[:6]) == [applied]
+    assert completions("archive", store, "--drop") == completions("archive", store, "--digest")
+    assert applied in completions("archive", store, "--drop")
+    assert completions("apply", store) == [unfinished]
     store.with_name("memory.db.archive.db").write_text("no archive")
-    for arguments in (("restore", store), ("restore", "no://store"), ("archive", "--drop")):
-        assert offered(*arguments) == []
+    assert completions("restore", store) == []
+    assert completions("restore", "no://store") == []
+    assert completions("archive", "--drop") == []
 
 
-KNOWN = {
+PRINT_COMPLETION = {
     "bash": "{line}; complete -p memlab",
     "zsh": "autoload -Uz compinit && compinit -u; {line}; print $_comps[memlab]",
     "fish": "{line}; complete -c memlab",
@@ -275,16 +301,19 @@ KNOWN = {
 """For each shell, a script that runs the startup line and prints the completion of memlab."""
 
 
-@pytest.mark.parametrize("shell", KNOWN)
+@pytest.mark.parametrize("shell", PRINT_COMPLETION)
 def test_documented_completion_line_works_in_each_shell(shell: str, tmp_path: Path) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} on this machine")
     page = Path(__file__).parents[2].joinpath("docs/reference/commands.md").read_text()
-    line = next(line for line in page.splitlines() if f"{shell}_source" in line).partition("#")[0]
+    (documented,) = [line for line in page.splitlines() if f"{shell}_source" in line]
+    line = documented.partition("#")[0].strip()
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = os.environ | {"HOME": str(tmp_path), "PATH": path}
-    asked = [shell, "-c", KNOWN[shell].format(line=line.strip())]
-    output = subprocess.run(
-        asked, env=environment, capture_output=True, text=True, check=True
-    ).stdout
-    assert "_memlab_completion" in output
+    result = subprocess.run(
+        [shell, "-c", PRINT_COMPLETION[shell].format(line=line)],
+        env=os.environ | {"HOME": str(tmp_path), "PATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "_memlab_completion" in result.stdout

@@ -28,9 +28,8 @@ def test_policy_option_sets_the_declared_field(
 ) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(8))
     monkeypatch.setitem(NAMED, "weeks", _entry_of_class("weeks", KeepWeeks))
-    assert ":KeepWeeks(keep=3" in output_of(
-        "compact", store, "--policy", "weeks", "--keep-weeks", 3
-    )
+    output = output_of("compact", store, "--policy", "weeks", "--keep-weeks", 3)
+    assert ":KeepWeeks(keep=3" in output
     assert "  --keep-recent 2\n" in output_of("compact", store, "--keep-recent", 2)
     wrong = run("compact", store, "--policy", "weeks", "--ttl", "3d")
     assert wrong.exit_code == 2

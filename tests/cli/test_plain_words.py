@@ -90,16 +90,16 @@ COMMANDS = (
 @pytest.fixture
 def zoneless(tmp_path: Path) -> Path:
     """Make a store of dates without a time zone and with repeated references."""
-    twice = {"supersedes_json": '["e1"]', "evidence_refs_json": '["e1", "e1"]'}
-    rows = [
-        *(columns | {"created_at": f"2026-03-{day:02} 12:00:00"} for day, columns in days()),
-        row("late", **twice, created_at="2026-03-28 12:00:00"),
-    ]
-    return write_rows(tmp_path / "memory.db", rows)
-
-
-def days() -> list[tuple[int, dict[str, object]]]:
-    return list(enumerate(episodes(20), start=1))
+    rows = episodes(20)
+    for day, columns in enumerate(rows, start=1):
+        columns["created_at"] = f"2026-03-{day:02} 12:00:00"
+    late = row(
+        "late",
+        supersedes_json='["e1"]',
+        evidence_refs_json='["e1", "e1"]',
+        created_at="2026-03-28 12:00:00",
+    )
+    return write_rows(tmp_path / "memory.db", [*rows, late])
 
 
 @pytest.fixture
@@ -118,14 +118,14 @@ def test_no_command_prints_an_old_phrase(
     kind: str, arguments: str, request: pytest.FixtureRequest
 ) -> None:
     store = request.getfixturevalue(kind)
-    result = run(*(word.format(store) for word in arguments.split()))
+    result = run(*arguments.format(store).split())
     assert [phrase for phrase in NEVER if phrase in result.output] == []
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS_BY_NAME))
 def test_no_help_text_has_an_old_phrase(name: str) -> None:
-    helped = " ".join(output_of(name, "--help").split())
-    assert [phrase for phrase in NEVER if phrase in helped] == []
+    help_text = " ".join(output_of(name, "--help").split())
+    assert [phrase for phrase in NEVER if phrase in help_text] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -176,7 +176,8 @@ def test_repeated_mention_is_described_as_repeat(zoneless: Path) -> None:
 
 
 def test_single_link_uses_the_singular(folder: Path) -> None:
-    assert "1 link;" in f"{output_of('size', folder, '--explain')};".replace("\n", ";")
+    output = output_of("size", folder, "--explain")
+    assert re.search("1 link(;|$)", output, re.MULTILINE)
 
 
 def test_user_and_feedback_notes_are_not_called_decisions(folder: Path) -> None:
@@ -193,21 +194,19 @@ def test_plan_states_how_long_the_undo_is_exact(zoneless: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "meant"),
+    ("option", "value", "hint"),
     [
-        ("--confidence", "2", ""),
         ("--confidence", "90", "; is 0.9 meant?"),
         ("--target", "90", "; is 0.9 meant?"),
         ("--target", "2", "; is 0.02 meant?"),
     ],
 )
-def test_hint_offers_only_accepted_values(
-    zoneless: Path, option: str, value: str, meant: str
-) -> None:
-    result = run("size", zoneless, option, value)
-    assert result.exit_code == 2
-    assert ("meant?" in result.output) == bool(meant)
-    assert meant in result.output
+def test_invalid_share_has_a_hint(zoneless: Path, option: str, value: str, hint: str) -> None:
+    assert hint in output_of("size", zoneless, option, value, code=2)
+
+
+def test_hint_offers_only_accepted_values(zoneless: Path) -> None:
+    assert "meant?" not in output_of("size", zoneless, "--confidence", "2", code=2)
 
 
 def test_existing_plan_file_asks_for_a_new_name(zoneless: Path) -> None:

@@ -2,9 +2,9 @@
 
 import json
 import signal
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,20 +17,23 @@ from tests.support.programs import forked
 from tests.support.stores import episodes, files_in, row, run_sql, write_rows, write_signals
 
 KEEP = memlab.KeepRecent(4)
+EPISODES = range(0, 36, 3)
+"""Number of episodes of each readable store of the mixed fleet; each has a decision, too."""
 
 
-def counts(names: list[Path]) -> list[int]:
-    return [len(rows_of(name)) for name in names]
+def counts(stores: list[Path]) -> list[int]:
+    """Count the memories of each store."""
+    return [len(rows_of(store)) for store in stores]
 
 
-def good_ones(names: list[Path]) -> list[Path]:
-    return [name for name in names if name.name == "memory.db"]
+def readable_stores(paths: list[Path]) -> list[Path]:
+    return [path for path in paths if path.name == "memory.db"]
 
 
 @pytest.fixture
 def four_stores(tmp_path: Path) -> list[Path]:
     """Make four stores, each with a decision and nine episodes."""
-    return [agent_store(tmp_path / str(n) / "memory.db", 9) for n in range(4)]
+    return [agent_store(tmp_path / str(number) / "memory.db", 9) for number in range(4)]
 
 
 @pytest.fixture
@@ -38,9 +41,9 @@ def single_store(tmp_path: Path) -> Path:
     return agent_store(tmp_path / "memory.db", 9)
 
 
-def remember(store: Path, keep: int, more: str = "") -> None:
+def write_settings(store: Path, keep: int, other_lines: str = "") -> None:
     toml = f'policy = {{ name = "recent", keep = {keep} }}\n'
-    store.with_name("memlab.toml").write_text(toml + more)
+    store.with_name("memlab.toml").write_text(toml + other_lines)
 
 
 # Plan
@@ -51,7 +54,8 @@ def test_fleet_plan_agrees_with_the_plan_of_each_store(tmp_path: Path) -> None:
     before = files_in(tmp_path)
     new_plan = plan(names, KEEP, now=NOW)
     assert files_in(tmp_path) == before
-    assert [planned.store for planned in new_plan.stores] == list(map(str, good_ones(names)))
+    planned_stores = [Path(planned.store) for planned in new_plan.stores]
+    assert planned_stores == readable_stores(names)
     assert [Path(refused.store).name for refused in new_plan.refused] == ["text.db", "gone.db"]
     for planned in new_plan.stores:
         own_plan = memlab.plan(planned.store, KEEP, now=NOW)
@@ -59,7 +63,8 @@ def test_fleet_plan_agrees_with_the_plan_of_each_store(tmp_path: Path) -> None:
         assert planned.deleted == len(own_plan.memories)
         assert planned.boot_after == own_plan.boot_after.tokens
         assert planned.floor == own_plan.floor.tokens
-    assert new_plan.totals["deleted"] == sum(max(0, 3 * n - 4) for n in range(12))
+    deleted = [max(0, episodes - 4) for episodes in EPISODES]
+    assert new_plan.totals["deleted"] == sum(deleted)
     assert new_plan.largest[0].deleted == 29
     assert "10 of 12 stores change" in str(new_plan)
 
@@ -70,15 +75,15 @@ def test_plan_file_round_trips_and_diffs_by_line(tmp_path: Path) -> None:
     new_plan = plan(names, KEEP, now=NOW, save=file)
     written = [file, *file.with_name("plan.json.plans").iterdir()]
     assert {path.stat().st_mode & 0o077 for path in written} == {0}  # readable by the owner only
-    read = FleetPlan.read(file)
-    assert read.digest == new_plan.digest
-    assert read.stores == new_plan.stores
-    assert read.refused == new_plan.refused
+    from_file = FleetPlan.read(file)
+    assert from_file.digest == new_plan.digest
+    assert from_file.stores == new_plan.stores
+    assert from_file.refused == new_plan.refused
     write_rows(names[5], episodes(1, start=900))
     second_plan = plan(names, KEEP, now=NOW, save=tmp_path / "again.json")
-    changed = set(new_plan.to_json().splitlines()) ^ set(second_plan.to_json().splitlines())
-    stores = [line for line in changed if '"store":' in line]
-    assert {json.loads(line.strip(" ,"))["store"] for line in stores} == {str(names[5])}
+    changed_lines = set(new_plan.to_json().splitlines()) ^ set(second_plan.to_json().splitlines())
+    lines_of_stores = [line.strip(" ,") for line in changed_lines if '"store":' in line]
+    assert {json.loads(line)["store"] for line in lines_of_stores} == {str(names[5])}
 
 
 def test_repeated_plan_uses_its_own_time(tmp_path: Path, single_store: Path) -> None:
@@ -105,8 +110,8 @@ def test_only_failed_plans_are_made_again(
 
 
 def test_each_store_is_planned_by_its_settings(four_stores: list[Path]) -> None:
-    remember(four_stores[0], 2)
-    remember(four_stores[1], 7)
+    write_settings(four_stores[0], 2)
+    write_settings(four_stores[1], 7)
     new_plan = plan(four_stores[:3], now=NOW)
     assert [planned.deleted for planned in new_plan.stores] == [7, 2]
     assert [refused.store for refused in new_plan.refused] == [str(four_stores[2])]
@@ -116,17 +121,18 @@ def test_each_store_is_planned_by_its_settings(four_stores: list[Path]) -> None:
 # Apply
 
 
-@pytest.mark.parametrize("saved", [False, True], ids=["memory", "file"])
-def test_fleet_apply_agrees_with_the_plan_of_each_store(tmp_path: Path, saved: bool) -> None:
+@pytest.mark.parametrize("is_saved", [False, True], ids=["memory", "file"])
+def test_fleet_apply_agrees_with_the_plan_of_each_store(tmp_path: Path, is_saved: bool) -> None:
     names = mixed_fleet(tmp_path)
-    new_plan = plan(names, KEEP, now=NOW, save=tmp_path / "plan.json" if saved else None)
-    results = apply(tmp_path / "plan.json" if saved else new_plan, now=NOW, runner=Serial())
+    file = tmp_path / "plan.json" if is_saved else None
+    new_plan = plan(names, KEEP, now=NOW, save=file)
+    results = apply(file or new_plan, now=NOW, runner=Serial())
     assert results["error"].isna().all()
     assert results["deleted"].tolist() == [planned.deleted for planned in new_plan.changed]
-    assert counts(good_ones(names)) == [1 + min(3 * n, 4) for n in range(12)]
+    assert counts(readable_stores(names)) == [1 + min(episodes, 4) for episodes in EPISODES]
     for _, line in results.iterrows():
         memlab.restore(line["digest"], store=line["store"])
-    assert counts(good_ones(names)) == [1 + 3 * n for n in range(12)]
+    assert counts(readable_stores(names)) == [1 + episodes for episodes in EPISODES]
 
 
 def test_memories_expired_since_planning_are_not_counted(single_store: Path) -> None:
@@ -146,16 +152,29 @@ def test_changed_store_is_rejected_alone(four_stores: list[Path]) -> None:
     assert counts(four_stores) == [5, 10, 9, 6]
 
 
+def edit_count(file: Path) -> None:
+    file.write_text(file.read_text().replace('"deleted": 5', '"deleted": 4'))
+
+
+def write_plan_of_one_store(file: Path) -> None:
+    file.write_text('{"memlab_plan": 2}')
+
+
+def move_plans_away(file: Path) -> None:
+    file.with_name("plan.json.plans").rename(file.with_name("moved"))
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda f: f.write_text(f.read_text().replace('"deleted": 5', '"deleted": 4')), "edited"),
-        (lambda f: f.write_text('{"memlab_plan": 2}'), "; memlab apply carries it out"),
-        (lambda f: f.with_name("plan.json.plans").rename(f.with_name("moved")), "are missing"),
+        (edit_count, "edited"),
+        (write_plan_of_one_store, "; memlab apply carries it out"),
+        (move_plans_away, "are missing"),
     ],
-    ids=["edited", "no plan", "without the plans beside it"],
 )
-def test_invalid_plan_file_is_rejected(single_store: Path, spoil: Any, message: str) -> None:
+def test_invalid_plan_file_is_rejected(
+    single_store: Path, spoil: Callable[[Path], None], message: str
+) -> None:
     file = single_store.with_name("plan.json")
     plan(single_store, KEEP, now=NOW, save=file)
     spoil(file)
@@ -173,17 +192,21 @@ def test_invalid_target_or_time_is_rejected() -> None:
 @pytest.mark.long
 def test_killed_client_resumes_where_it_stopped(tmp_path: Path, four_stores: list[Path]) -> None:
     file = tmp_path / "plan.json"
-    dies = {"runner": Serial(), "progress": DiesAfter(3)}
+    die_after_three = {"runner": Serial(), "progress": DiesAfter(3)}
     with forked("tests.support.fleets") as children:
-        ended = children.run(plan, sources=four_stores, policy=KEEP, now=NOW, save=file, **dies)
-        assert ended.code == -signal.SIGKILL
+        planning = children.run(
+            plan, sources=four_stores, policy=KEEP, now=NOW, save=file, **die_after_three
+        )
+        assert planning.code == -signal.SIGKILL
         assert not file.exists()
         new_plan = plan(four_stores, KEEP, now=NOW, save=file)
-        assert [planned.deleted for planned in new_plan.stores] == [5] * 4
-        assert children.run(apply, plan=file, now=NOW, **dies).code == -signal.SIGKILL
+        assert [planned.deleted for planned in new_plan.stores] == [5, 5, 5, 5]
+        applying = children.run(apply, plan=file, now=NOW, **die_after_three)
+        assert applying.code == -signal.SIGKILL
     assert counts(four_stores) == [5, 5, 5, 10]
-    assert apply(file, now=NOW)["status"].tolist() == [*["applied before"] * 3, "applied"]
-    assert counts(four_stores) == [5] * 4
+    statuses = apply(file, now=NOW)["status"].tolist()
+    assert statuses == ["applied before", "applied before", "applied before", "applied"]
+    assert counts(four_stores) == [5, 5, 5, 5]
 
 
 # Maintain
@@ -191,41 +214,45 @@ def test_killed_client_resumes_where_it_stopped(tmp_path: Path, four_stores: lis
 
 def test_each_store_is_maintained_by_its_settings(four_stores: list[Path]) -> None:
     names = four_stores[:3]
-    remember(names[0], 2)
-    remember(names[1], 20)
-    remember(four_stores[3], 2, "max_per_run = 1\nkeep_copies = true\n")
+    write_settings(names[0], 2)
+    write_settings(names[1], 20)
+    write_settings(four_stores[3], 2, "max_per_run = 1\nkeep_copies = true\n")
     stopped = maintain(four_stores[3], now=NOW).iloc[0]
     assert stopped["status"] == "FAILED"
     assert stopped["deleted"] == 0
     assert "max_per_run" in stopped["failed"]
-    for do_it, status, remaining in ((False, "would", 10), (True, "done", 3)):
-        results = maintain(names, apply=do_it, now=NOW)
-        assert results["status"].tolist()[:2] == [status, "nothing"]
-        assert results["deleted"].tolist()[:2] == [7, 0]
-        assert "no settings for" in results["error"][2]
-        assert counts(names) == [remaining, 10, 10]
+    dry_run = maintain(names, apply=False, now=NOW)
+    assert dry_run["status"].tolist()[:2] == ["would", "nothing"]
+    assert dry_run["deleted"].tolist()[:2] == [7, 0]
+    assert "no settings for" in dry_run["error"][2]
+    assert counts(names) == [10, 10, 10]
+    results = maintain(names, apply=True, now=NOW)
+    assert results["status"].tolist()[:2] == ["done", "nothing"]
+    assert results["deleted"].tolist()[:2] == [7, 0]
+    assert "no settings for" in results["error"][2]
+    assert counts(names) == [3, 10, 10]
     assert results["undo"][0].startswith("memlab restore ")
 
 
 def test_interrupted_maintenance_resumes_and_reports_everything(
     tmp_path: Path, four_stores: list[Path]
 ) -> None:
-    for name in four_stores:
-        remember(name, 2)
+    for store in four_stores:
+        write_settings(store, 2)
 
-    def stop(done: int, total: int) -> None:
+    def stop_after_two(done: int, total: int) -> None:
         if done == 2:
             raise KeyboardInterrupt
 
-    report_folder = tmp_path / "kept"
+    out = tmp_path / "results"
     with pytest.raises(KeyboardInterrupt):
         maintain(
-            four_stores, apply=True, now=NOW, runner=Serial(), progress=stop, out=report_folder
+            four_stores, apply=True, now=NOW, runner=Serial(), progress=stop_after_two, out=out
         )
     assert counts(four_stores) == [3, 3, 10, 10]
-    done = maintain(four_stores, apply=True, now=NOW, runner=Serial(), out=report_folder)
-    assert done["status"].tolist() == ["done"] * 4
-    assert done["deleted"].tolist() == [7] * 4
-    assert done["undo"].str.startswith("memlab restore ").all()
-    second_run = maintain(four_stores, apply=True, now=NOW, out=report_folder)
+    resumed = maintain(four_stores, apply=True, now=NOW, runner=Serial(), out=out)
+    assert resumed["status"].tolist() == ["done"] * 4
+    assert resumed["deleted"].tolist() == [7] * 4
+    assert resumed["undo"].str.startswith("memlab restore ").all()
+    second_run = maintain(four_stores, apply=True, now=NOW, out=out)
     assert second_run["status"].tolist() == ["nothing"] * 4

@@ -32,24 +32,28 @@ def simulated(
 ) -> dict[str, StoreEstimate]:
     """Simulate stores around the prior, shifted by `away` and varied by `spread`."""
     rng = np.random.default_rng(seed)
+    places = np.searchsorted(np.arange(1, references + 1), np.array(LAW.shares) * references)
     estimates = {}
     for number in range(stores):
-        moved = away + spread * rng.standard_normal()
-        reach = np.sort(np.clip(LAW.reach_at(rng.random(references)) + moved, 0.01, 1))
-        served = np.searchsorted(np.arange(1, references + 1), np.array(LAW.shares) * references)
-        estimates[f"store-{number}"] = StoreEstimate(references, reach[served])
+        shift = away + spread * rng.standard_normal()
+        reach = np.sort(np.clip(LAW.reach_at(rng.random(references)) + shift, 0.01, 1))
+        estimates[f"store-{number}"] = StoreEstimate(references, reach[places])
     return estimates
 
 
 def test_cohort_weight_grows_with_the_number_of_stores() -> None:
-    few = {f"silent-{n}": StoreEstimate(3, np.empty(0)) for n in range(50)} | simulated(2)
-    cohort = fit_cohort(few)
+    silent = {f"silent-{number}": StoreEstimate(3, np.empty(0)) for number in range(50)}
+    cohort = fit_cohort(silent | simulated(2))
     assert cohort.law == LAW
     assert cohort.stores == 0
     assert cohort.weight_at(0.9) == 0.0
-    weights = [fit_cohort(simulated(n, away=0.1)).weight_at(0.9) for n in (2, 3, 10, 80)]
-    assert weights == sorted(weights)
-    assert weights[0] == 0 < weights[1] < 0.9 < weights[3]
+    weights = {
+        stores: fit_cohort(simulated(stores, away=0.1)).weight_at(0.9) for stores in (2, 3, 10, 80)
+    }
+    assert weights[2] == 0
+    assert 0 < weights[3] < 0.9
+    assert weights[3] <= weights[10] <= weights[80]
+    assert weights[80] > 0.9
 
 
 @pytest.mark.parametrize("away", [-0.15, 0.1, 0.2])
@@ -61,8 +65,10 @@ def test_many_shifted_stores_move_the_prior(away: float) -> None:
 
 
 def test_similar_stores_make_the_prior_narrow() -> None:
-    alike, unlike = (fit_cohort(simulated(80, spread=spread)).law for spread in (0.01, 0.12))
-    assert alike.between[AT] < LAW.between[AT] < unlike.between[AT] + 0.05
+    alike = fit_cohort(simulated(80, spread=0.01)).law
+    unlike = fit_cohort(simulated(80, spread=0.12)).law
+    assert alike.between[AT] < LAW.between[AT]
+    assert LAW.between[AT] < unlike.between[AT] + 0.05
     assert alike.worth > unlike.worth
     few = fit_cohort(simulated(150, spread=0.0, references=10))
     assert few.law.between[AT] < 0.6 * LAW.between[AT] + 0.03
@@ -85,10 +91,8 @@ def test_cohort_without_a_store_equals_fit_of_the_others(stores: int, seed: int)
     estimates = simulated(stores, seed=seed, away=0.1)
     whole_cohort = fit_cohort(estimates)
     for name in estimates:
-        cohort_of_others = fit_cohort(
-            {n: estimate for n, estimate in estimates.items() if n != name}
-        )
-        assert whole_cohort.without(name) == cohort_of_others
+        others = {other: estimates[other] for other in estimates if other != name}
+        assert whole_cohort.without(name) == fit_cohort(others)
     assert whole_cohort.without("another") is whole_cohort
 
 
@@ -110,29 +114,33 @@ def test_prior_digest_is_stable() -> None:
 
 
 def test_sample_does_not_depend_on_order() -> None:
-    members = [Member(f"/srv/{n}", f"/srv/{n}") for n in range(3 * MAX_SAMPLED_STORES)]
-    first = sample_of(Members(tuple(members)))
-    assert first == sample_of(Members(tuple(members[::-1])))
-    assert len(first) == MAX_SAMPLED_STORES
+    paths = [f"/srv/{number}" for number in range(3 * MAX_SAMPLED_STORES)]
+    members = tuple(Member(path, path) for path in paths)
+    sample = sample_of(Members(members))
+    assert sample == sample_of(Members(tuple(reversed(members))))
+    assert len(sample) == MAX_SAMPLED_STORES
 
 
-def follower(path: Path, count: int, distance: int) -> Path:
-    """Write a store in which every fifth episode refers to the one `back` before it."""
-    rows = [
-        row(
-            f"e{n}",
-            evidence_refs_json=f'["e{n - distance}"]' if n % 5 == 0 and n > distance else "[]",
+def referring_store(path: Path, count: int, distance: int) -> Path:
+    """Write a store in which every fifth episode refers to the one `distance` before it."""
+    rows = []
+    for number in range(count):
+        month = 1 + number // 200
+        day = 1 + number // 8 % 25
+        columns = row(
+            f"e{number}",
             source_task_ref=None,
-            created_at=f"2026-0{1 + n // 200}-{1 + n // 8 % 25:02}T12:00:{n % 60:02}+00:00",
+            created_at=f"2026-{month:02}-{day:02}T12:00:{number % 60:02}+00:00",
         )
-        for n in range(count)
-    ]
+        if number % 5 == 0 and number > distance:
+            columns["evidence_refs_json"] = f'["e{number - distance}"]'
+        rows.append(columns)
     return write_rows(path, rows)
 
 
 def test_store_without_references_is_sized_by_its_fleet(tmp_path: Path) -> None:
-    names = [follower(tmp_path / f"{n}.db", 300, 2) for n in range(12)]
-    silent = follower(tmp_path / "silent.db", 300, 300)
+    names = [referring_store(tmp_path / f"{number}.db", 300, 2) for number in range(12)]
+    silent = referring_store(tmp_path / "silent.db", 300, 300)
     sizes = size([*names, silent], runner=Serial()).set_index("store")
     alone = memlab.recommend_cap(memlab.load_past(silent))
     line = sizes.loc[str(silent)]
@@ -144,7 +152,7 @@ def test_store_without_references_is_sized_by_its_fleet(tmp_path: Path) -> None:
 
 
 def test_prior_of_a_store_excludes_the_store(tmp_path: Path) -> None:
-    names = [follower(tmp_path / f"{n}.db", 200, 2 + n) for n in range(4)]
+    names = [referring_store(tmp_path / f"{number}.db", 200, 2 + number) for number in range(4)]
     sizes = size(names, runner=Serial()).set_index("store")
     for name in names:
         cohort_of_others = cohort_of([other for other in names if other != name])
@@ -157,7 +165,7 @@ def test_prior_of_a_store_excludes_the_store(tmp_path: Path) -> None:
 
 
 def test_fleet_size_agrees_with_advice_of_the_store(tmp_path: Path) -> None:
-    path = follower(tmp_path / "one.db", 200, 3)
+    path = referring_store(tmp_path / "one.db", 200, 3)
     (line,) = size(path, token_budget=900, runner=Serial()).to_dict("records")
     advice = memlab.recommend_cap(memlab.load_past(path), token_budget=900)
     assert line["keep_recent"] == advice.keep_recent
@@ -171,18 +179,18 @@ def test_fleet_size_agrees_with_advice_of_the_store(tmp_path: Path) -> None:
 
 
 def test_changed_fleet_is_sized_again(tmp_path: Path) -> None:
-    names = [follower(tmp_path / f"{n}.db", 300, 2) for n in range(4)]
-    silent = follower(tmp_path / "silent.db", 300, 300)
+    names = [referring_store(tmp_path / f"{number}.db", 300, 2) for number in range(4)]
+    silent = referring_store(tmp_path / "silent.db", 300, 300)
     size([*names[:3], silent], runner=Serial(), out=tmp_path / "out")
-    for named in ([*names, silent], [*names[1:], silent]):
-        first_result = size(named, runner=Serial(), out=tmp_path / "out")
-        pd.testing.assert_frame_equal(first_result, size(named, runner=Serial()))
+    for changed_fleet in ([*names, silent], [*names[1:], silent]):
+        resumed = size(changed_fleet, runner=Serial(), out=tmp_path / "out")
+        pd.testing.assert_frame_equal(resumed, size(changed_fleet, runner=Serial()))
 
 
 def test_fleet_weight_follows_the_target_of_each_store(tmp_path: Path) -> None:
     law = fit_cohort(simulated(10, away=0.1)).law
     prior = Cohort(law, 10, 600, tuple(np.linspace(1, 0, len(law.shares)).tolist()))
-    path = follower(tmp_path / "silent.db", 100, 100)
+    path = referring_store(tmp_path / "silent.db", 100, 100)
     for share in (0.5, 0.95):
         (tmp_path / "memlab.toml").write_text(f"target = {share}\n")
         line = size_task(prior, {}).work(str(path), prior)
@@ -191,10 +199,10 @@ def test_fleet_weight_follows_the_target_of_each_store(tmp_path: Path) -> None:
 
 
 def test_fleet_size_includes_the_answer_of_each_store(tmp_path: Path) -> None:
-    stores = [memlab.copy_store(memlab.store_path("two_years"), tmp_path / "large.db")]
-    stores.append(write_rows(tmp_path / "small.db", [row("m0", "episodic")]))
-    table = size(stores, runner=Serial()).set_index("store")
-    small, large = table.loc[[str(stores[1]), str(stores[0])], "answer"]
-    assert small == memlab.size(stores[1]).answer
-    assert large.startswith("Compacting to the newest")
-    assert f"newest {table.loc[str(stores[0]), 'keep_recent']:,} episodes" in large
+    large = memlab.copy_store(memlab.store_path("two_years"), tmp_path / "large.db")
+    small = write_rows(tmp_path / "small.db", [row("m0", "episodic")])
+    sizes = size([large, small], runner=Serial()).set_index("store")
+    assert sizes.loc[str(small), "answer"] == memlab.size(small).answer
+    keep_recent = sizes.loc[str(large), "keep_recent"]
+    answer = sizes.loc[str(large), "answer"]
+    assert answer.startswith(f"Compacting to the newest {keep_recent:,} episodes")

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import pytest
 
@@ -31,42 +32,55 @@ def agents(tmp_path: Path) -> Path:
     return folder
 
 
-def names_and_problems(members: Members) -> tuple[list[str], list[str]]:
-    """Return the names of stores, and the problems of names without a store."""
-    good = [member.name for member in members.stores if not member.problem]
-    return good, [member.problem for member in members.stores if member.problem]
+def names_of_stores(members: Members) -> list[str]:
+    return [member.name for member in members.stores if not member.problem]
 
 
-A, B, C = (f"agents/{name}/memory.db" for name in "abc")
-LINKS = ("soft.db", "hard.db", "agents/b/./memory.db", "linked/memory.db")
-MEANT = {
-    "a pattern: no file beside a store": (("agents/*/memory.db*",), (A, B, C), 0),
-    "links and other spellings": ((A, *LINKS), (A, B), 3),
-    "a path and its URLs": ((A, f"file:{A}", f"file:{A}?mode=ro"), (A,), 2),
-    "a file of names": (("@names.txt",), (A, B, C), 0),
-    "a folder: the stores below it": (("agents",), (A, B, C), 0),
-    "a path that does not exist": (("agents/elsewhere.db",), ("agents/elsewhere.db",), 0),
-    "pattern characters in a path": (("agent[1].db",), ("agent[1].db",), 0),
+def problems_of(members: Members) -> list[str]:
+    """List the problems of names without a store."""
+    return [member.problem for member in members.stores if member.problem]
+
+
+A = "agents/a/memory.db"
+B = "agents/b/memory.db"
+C = "agents/c/memory.db"
+
+
+class Expansion(NamedTuple):
+    """Names, the stores that they expand to, and the number of repeated stores."""
+
+    names: tuple[str, ...]
+    stores: tuple[str, ...]
+    repeated: int = 0
+
+
+EXPANSIONS = {
+    "a pattern: no file beside a store": Expansion(("agents/*/memory.db*",), (A, B, C)),
+    "links and other spellings": Expansion(
+        (A, "soft.db", "hard.db", "agents/b/./memory.db", "linked/memory.db"), (A, B), repeated=3
+    ),
+    "a path and its URLs": Expansion((A, f"file:{A}", f"file:{A}?mode=ro"), (A,), repeated=2),
+    "a file of names": Expansion(("@names.txt",), (A, B, C)),
+    "a folder: the stores below it": Expansion(("agents",), (A, B, C)),
+    "a path that does not exist": Expansion(("agents/elsewhere.db",), ("agents/elsewhere.db",)),
+    "pattern characters in a path": Expansion(("agent[1].db",), ("agent[1].db",)),
 }
-"""Given names, the stores that they expand to, and the number of repeated stores."""
 
 
-@pytest.mark.parametrize(("given", "meant", "repeated"), MEANT.values(), ids=MEANT)
-def test_names_expand_in_order_without_duplicates(
-    agents: Path, given: tuple[str, ...], meant: tuple[str, ...], repeated: int
-) -> None:
+@pytest.mark.parametrize("expansion", EXPANSIONS.values(), ids=EXPANSIONS)
+def test_names_expand_in_order_without_duplicates(agents: Path, expansion: Expansion) -> None:
     top = agents.parent
-    full = [re.sub(r"^(file:|@)?", rf"\g<0>{top}/", name) for name in given]
-    members = expand_names(full)
-    assert names_and_problems(members) == ([str(top / name) for name in meant], [])
-    assert members.repeated == repeated
+    absolute_names = [re.sub(r"^(file:|@)?", rf"\g<0>{top}/", name) for name in expansion.names]
+    members = expand_names(absolute_names)
+    assert names_of_stores(members) == [str(top / store) for store in expansion.stores]
+    assert problems_of(members) == []
+    assert members.repeated == expansion.repeated
 
 
 def test_names_without_a_store_are_reported(agents: Path) -> None:
     members = expand_names([agents, agents.parent / "empty", f"{agents}/*/none.db"])
-    good, problems = names_and_problems(members)
-    assert good == [str(agents.parent / name) for name in (A, B, C)]
-    assert problems == [
+    assert names_of_stores(members) == [str(agents.parent / name) for name in (A, B, C)]
+    assert problems_of(members) == [
         f"{agents.parent}/empty is a folder without a store in it; name a store",
         f"nothing matches {agents}/*/none.db; check the pattern",
     ]
@@ -81,17 +95,17 @@ def test_undecodable_name_is_reported_and_others_are_read(agents: Path) -> None:
 
 def test_url_is_shown_without_password_and_counted_once(agents: Path) -> None:
     server = "redis://localhost:6379/0?name=mem"
-    given = [server.replace("//", "//:secret@"), server, "nosuch://a", "nosuch://u:secret@b"]
-    members = expand_names([agents, *given])
+    with_password = server.replace("//", "//:secret@")
+    members = expand_names([agents, with_password, server, "nosuch://a", "nosuch://u:secret@b"])
     assert [member.name for member in members.stores[3:]] == [server, "nosuch://a", "nosuch://u@b"]
     assert members.repeated == 1
-    assert len(names_and_problems(members)[1]) == 2
+    assert len(problems_of(members)) == 2
     assert "secret" not in repr(members)
     assert "secret" in members.stores[3].location
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("name", "message"),
     [
         ("@{}/empty.txt", "no store was named"),
         ("{}/*.none", r"nothing matches .*check the pattern"),
@@ -99,30 +113,33 @@ def test_url_is_shown_without_password_and_counted_once(agents: Path) -> None:
         ("@{}/missing", "cannot be read"),
     ],
 )
-def test_single_name_without_a_store_is_rejected(given: str, message: str, tmp_path: Path) -> None:
+def test_single_name_without_a_store_is_rejected(name: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("# nothing\n")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(MemlabError, match=message):
-        expand_names([given.format(tmp_path)])
+        expand_names([name.format(tmp_path)])
 
 
 def test_state_changes_with_store_and_files_beside_it(agents: Path) -> None:
     log = agents / "a" / "reads.jsonl"
+    settings = agents / "a" / "memlab.toml"
     (member,) = expand_names(agents.parent / "soft.db").stores
-    states = [member.state()]
-    assert states == [member.state()] != [""]
+    states = {member.state()}
+    assert states == {member.state()}
+    assert "" not in states
     write_rows(agents / "a" / "memory.db", episodes(1, start=9))
-    states.append(member.state())
-    for file, text in (
-        (agents / "a" / "memory.db.archive.db", "an archive"),
-        (agents / "a" / "memlab.toml", 'log = ["reads.jsonl"]\n'),
-        (log, "a read\n"),
-        (log.with_name("reads.jsonl.1"), "an earlier part\n"),
-        (agents / "a" / "memlab.toml", "no TOML"),
-    ):
-        file.write_text(text)
-        states.append(member.state())
-    assert len(set(states)) == len(states)
+    states.add(member.state())
+    (agents / "a" / "memory.db.archive.db").write_text("an archive")
+    states.add(member.state())
+    settings.write_text('log = ["reads.jsonl"]\n')
+    states.add(member.state())
+    log.write_text("a read\n")
+    states.add(member.state())
+    log.with_name("reads.jsonl.1").write_text("an earlier part\n")
+    states.add(member.state())
+    settings.write_text("no TOML")
+    states.add(member.state())
+    assert len(states) == 7
 
 
 def test_folder_without_permission_is_reported() -> None:
@@ -131,5 +148,5 @@ def test_folder_without_permission_is_reported() -> None:
         Path(top, "shut").mkdir(0)
         Path(top).chmod(0o755)
         with as_nobody():
-            _, problems = names_and_problems(expand_names(top))
+            problems = problems_of(expand_names(top))
     assert problems == [f"{top}/shut cannot be entered; check its permissions"]

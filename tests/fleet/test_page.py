@@ -34,21 +34,19 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> FleetFindings:
     return examine_fleet([large, *mixed_fleet(folder)], now=NOW, runner=Serial())
 
 
-def many(few: FleetFindings, count: int) -> FleetFindings:
+def repeated(findings: FleetFindings, count: int) -> FleetFindings:
     """Repeat the findings up to a number of stores."""
-    names = [f"/srv/tenants/{n:06}/memory.db" for n in range(count)]
-    which = np.arange(count) % len(few.stores)
-    stores, sizes = (
-        table.iloc[which].reset_index(drop=True).assign(store=names)
-        for table in (few.stores, few.sizes)
-    )
-    return replace(few, stores=stores, sizes=sizes)
+    names = [f"/srv/tenants/{number:06}/memory.db" for number in range(count)]
+    places = np.arange(count) % len(findings.stores)
+    stores = findings.stores.iloc[places].reset_index(drop=True).assign(store=names)
+    sizes = findings.sizes.iloc[places].reset_index(drop=True).assign(store=names)
+    return replace(findings, stores=stores, sizes=sizes)
 
 
 @pytest.mark.usefixtures("no_rendering")
 @pytest.mark.parametrize("count", [10, pytest.param(100_000, marks=pytest.mark.long)])
 def test_fleet_page_is_bounded_and_reports_omissions(few: FleetFindings, count: int) -> None:
-    findings = many(few, count)
+    findings = repeated(few, count)
     page = fleet_page(findings)
     assert len(page) < 1_000_000
     assert re.search(r"keep_recent = [\d,]+ is safe, [\d,]+ is likely: [\d,]+ tokens fewer", page)
@@ -60,11 +58,12 @@ def test_fleet_page_is_bounded_and_reports_omissions(few: FleetFindings, count: 
 
 
 def test_fleet_page_is_self_contained_with_valid_links(few: FleetFindings) -> None:
-    page = fleet_page(many(few, 100))
+    page = fleet_page(repeated(few, 100))
     links = attributes_in(page, "href", "src")
     assert "script" not in tags_in(page)
     assert {link for link in links if not link.startswith("#")} == set()
-    assert {link[1:] for link in links if link[1:2] == "s"} <= attributes_in(page, "id")
+    links_to_stores = {link for link in links if link.startswith("#s")}
+    assert {link.removeprefix("#") for link in links_to_stores} <= attributes_in(page, "id")
     assert len(links) > 10
     assert "url(" not in page.replace("url(#", "")
 
@@ -75,7 +74,7 @@ def test_hostile_names_and_titles_are_escaped(tmp_path: Path) -> None:
     (tmp_path / "<i>bad</i>.db".replace("/", "-")).write_text("none")
     findings = examine_fleet(sorted(tmp_path.iterdir()), now=NOW, runner=Serial())
     page = fleet_page(findings)
-    assert {"script", "img", "i", "b"} & tags_in(page) == set()
+    assert tags_in(page).isdisjoint({"script", "img", "i", "b"})
     assert "\x1b" not in page
     assert "&lt;script&gt;" in page
 
@@ -93,13 +92,14 @@ def test_fleet_page_agrees_with_the_tables(tmp_path: Path) -> None:
 
 
 def test_fleet_growth_falls_in_the_week_of_a_deletion(tmp_path: Path) -> None:
-    names = [agent_store(tmp_path / f"{n}.db", 40) for n in range(2)]
+    names = [agent_store(tmp_path / f"{number}.db", 40) for number in range(2)]
     before = examine_fleet(names, now=NOW, runner=Serial()).weeks
     memlab.apply(memlab.plan(names[0], memlab.KeepRecent(5), now=NOW), now=NOW)
     after = examine_fleet(names, now=NOW, runner=Serial()).weeks
     pd.testing.assert_frame_equal(after.iloc[:-2], before)
-    week_before, week = (pd.Timestamp(day, tz="UTC") for day in ("2026-06-18", "2026-06-25"))
-    assert after.iloc[-2:].to_numpy().tolist() == [[week_before, 0, 0], [week, -35, 0]]
+    week_before = [pd.Timestamp("2026-06-18", tz="UTC"), 0, 0]
+    week_of_deletion = [pd.Timestamp("2026-06-25", tz="UTC"), -35, 0]
+    assert after.iloc[-2:].to_numpy().tolist() == [week_before, week_of_deletion]
     archive_path(names[0]).write_bytes(b"torn")
     assert examine_fleet(names, now=NOW, runner=Serial()).weeks["memories"].sum() == 6 + 41
 
@@ -119,11 +119,15 @@ def test_fleet_page_counts_free_and_reclaimable_space(tmp_path: Path) -> None:
 
 
 def test_fleet_charts_without_data_have_a_message(few: FleetFindings) -> None:
-    for plot, table in ((plot_fleet_tokens, few.stores), (plot_fleet_caps, few.sizes)):
-        ax = plot(table[table["error"].notna()])
+    unreadable_stores = few.stores[few.stores["error"].notna()]
+    unreadable_sizes = few.sizes[few.sizes["error"].notna()]
+    for ax in (plot_fleet_tokens(unreadable_stores), plot_fleet_caps(unreadable_sizes)):
         assert [text.get_text() for text in ax.texts] == ["No store could be read"]
     assert "within a week" in plot_fleet_growth(few.weeks.head(1)).texts[0].get_text()
+
+
+def test_fleet_chart_explains_how_zero_is_drawn() -> None:
     stores = pd.DataFrame({"boot_tokens": [900, 80], "floor_tokens": [0, 20], "error": [None] * 2})
     assert plot_fleet_tokens(stores).texts[-1].get_text() == "Zero is drawn as 1."
-    above = plot_fleet_tokens(stores.assign(floor_tokens=7))
-    assert not any("drawn as" in text.get_text() for text in above.texts)
+    without_zero = plot_fleet_tokens(stores.assign(floor_tokens=7))
+    assert not any("drawn as" in text.get_text() for text in without_zero.texts)

@@ -52,7 +52,7 @@ def test_survey_includes_folders_and_unreadable_memories(tmp_path: Path) -> None
 def test_internal_error_on_one_store_does_not_end_the_survey(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    paths = [agent_store(tmp_path / f"{n}.db", n) for n in (1, 2)]
+    paths = [agent_store(tmp_path / f"{count}.db", count) for count in (1, 2)]
 
     def load(source: object, **options: object) -> tuple[Arrays, str]:
         if "1.db" in source.name:  # type: ignore[attr-defined]
@@ -67,16 +67,16 @@ def test_internal_error_on_one_store_does_not_end_the_survey(
 
 def broken_stores(folder: Path) -> list[Path]:
     """Write a broken store of every kind under names that ``find`` searches for."""
-    sound = agent_store(folder.parent / "real.db", 400).read_bytes()
+    intact = agent_store(folder.parent / "real.db", 400).read_bytes()
     contents = {
-        "torn.db": sound[:9000],
-        "begun.db": sound[:10],
+        "torn.db": intact[:9000],
+        "begun.db": intact[:10],
         "empty.db": b"",
         "nulls.sqlite": bytes(9000),
         "text.sqlite3": b"text " * 99,
-        "no-header.db": b"\0" * 100 + sound[100:],
-        "no-root.db": sound[:100] + b"\xff" * 3996 + sound[4096:],
-        "another-end.mem": sound[:9000],
+        "no-header.db": b"\0" * 100 + intact[100:],
+        "no-root.db": intact[:100] + b"\xff" * 3996 + intact[4096:],
+        "another-end.mem": intact[:9000],
     }
     for name, content in contents.items():
         (folder / name).write_bytes(content)
@@ -86,16 +86,16 @@ def broken_stores(folder: Path) -> list[Path]:
     run_sql(folder / "other-tables.db", "CREATE TABLE notes (body TEXT)")
     (folder / "folder.db").mkdir()
     for name in ("lost.db", "another-end.mem", "other-tables.db", "folder.db"):
-        (folder / f"{name}.archive.db").write_bytes(sound)
-    broken_names = (
+        (folder / f"{name}.archive.db").write_bytes(intact)
+    special = [
         "pipe.db",
         "to-nothing.db",
         "to-itself.db",
         "other-tables.db",
         "folder.db",
         "lost.db",
-    )
-    return [folder / name for name in (*contents, *broken_names)]
+    ]
+    return [folder / name for name in [*contents, *special]]
 
 
 def test_each_broken_store_is_a_row_with_its_error(tmp_path: Path) -> None:
@@ -105,53 +105,58 @@ def test_each_broken_store_is_a_row_with_its_error(tmp_path: Path) -> None:
     assert len(broken) == 14
     run_sql(folder / "cache.db", "CREATE TABLE notes (body TEXT)")
     (folder / "memlab.toml").write_text('policy = { name = "recent", keep = 4 }\n')
-    for look in (survey, maintain, partial(maintain, apply=True)):
-        results = look(folder, now=NOW).set_index("store")
+    for operation in (survey, maintain, partial(maintain, apply=True)):
+        results = operation(folder, now=NOW).set_index("store")
         assert sorted(results.index) == sorted(map(str, [good, *broken]))
-        bad = results["error"].notna() | results.get("status", results["error"]).eq("FAILED")
-        assert results.index[~bad].tolist() == [str(good)]
+        is_bad = results["error"].notna()
+        if "status" in results:
+            is_bad |= results["status"] == "FAILED"
+        assert results.index[~is_bad].tolist() == [str(good)]
         assert {type(error) for error in results["error"].dropna()} <= {str}
-    for names in (str(folder), f"{folder}/*"):
-        nightly = output_of("fleet", "maintain", names, code=1)
-        assert nightly.count(f"memory_integrity: {folder}/torn.db is damaged") == 1
-        named = [path.name for path in broken if names == str(folder) or os.path.lexists(path)]
-        assert [name for name in named if name not in nightly] == []
+    by_folder = output_of("fleet", "maintain", folder, code=1)
+    assert by_folder.count(f"memory_integrity: {folder}/torn.db is damaged") == 1
+    assert [path.name for path in broken if path.name not in by_folder] == []
+    by_pattern = output_of("fleet", "maintain", f"{folder}/*", code=1)
+    assert by_pattern.count(f"memory_integrity: {folder}/torn.db is damaged") == 1
+    existing = [path.name for path in broken if os.path.lexists(path)]
+    assert [name for name in existing if name not in by_pattern] == []
     output = output_of("fleet", "show", folder, code=1)
     assert f"1 database of something else, such as {folder}/cache.db" in output
-    listed = run("show", folder).output
-    assert all(path.name in listed for path in (good, *broken))
-    assert "1 database of something else" in listed
+    page = run("show", folder).output
+    assert [path.name for path in (good, *broken) if path.name not in page] == []
+    assert "1 database of something else" in page
 
 
 # Results on the disk
 
 
 @pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> Mock:
-    """Record the stores that are read, in order."""
-    monkeypatch.setattr("memlab.fleet.sweep.open_source", looks := Mock(wraps=open_source))
-    return looks
+def opening(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """Record the stores that are opened, in order."""
+    recorder = Mock(wraps=open_source)
+    monkeypatch.setattr("memlab.fleet.sweep.open_source", recorder)
+    return recorder
 
 
-def test_repeated_survey_rereads_only_failed_stores(tmp_path: Path, looks: Mock) -> None:
+def test_repeated_survey_rereads_only_failed_stores(tmp_path: Path, opening: Mock) -> None:
     names = mixed_fleet(tmp_path / "fleet")
     first = survey(names, now=NOW, runner=Serial(), out=tmp_path / "out")
-    looks.reset_mock()
+    opening.reset_mock()
     second_survey = survey(names, now=NOW, runner=Serial(), out=tmp_path / "out")
     failed = [call(str(tmp_path / "fleet" / name)) for name in ("text.db", "gone.db")]
-    assert looks.mock_calls == failed  # failed stores are read again
+    assert opening.mock_calls == failed
     pd.testing.assert_frame_equal(second_survey, first)
     plain = survey(names, now=NOW, runner=Serial())
     pd.testing.assert_frame_equal(second_survey, plain)
 
 
-def test_changed_store_is_reread_and_has_one_row(tmp_path: Path, looks: Mock) -> None:
-    names = [agent_store(tmp_path / str(n) / "memory.db", n) for n in range(4)]
+def test_changed_store_is_reread_and_has_one_row(tmp_path: Path, opening: Mock) -> None:
+    names = [agent_store(tmp_path / str(count) / "memory.db", count) for count in range(4)]
     survey(names[:3], now=NOW, runner=Serial(), out=tmp_path / "out")
     write_rows(names[1], episodes(1, start=50))
-    looks.reset_mock()
+    opening.reset_mock()
     surveyed = survey(names, now=NOW, runner=Serial(), out=tmp_path / "out")
-    assert looks.mock_calls == [call(str(names[1])), call(str(names[3]))]
+    assert opening.mock_calls == [call(str(names[1])), call(str(names[3]))]
     assert surveyed["memories"].tolist() == [1, 3, 3, 4]
     on_disk = pd.read_parquet(tmp_path / "out").set_index("store")["memories"]
     assert on_disk.loc[surveyed["store"]].tolist() == [1, 3, 3, 4]
@@ -176,16 +181,20 @@ def test_folder_with_foreign_files_or_columns_is_rejected(tmp_path: Path) -> Non
     assert survey(store, now=NOW, out=tmp_path / "out")["memories"].tolist() == [2]
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda part: part.write_bytes(b"torn"),
-        lambda part: pd.read_parquet(part).drop(columns="error").to_parquet(part),
-        lambda part: pd.read_parquet(part).assign(store=5).to_parquet(part),
-    ],
-    ids=["torn", "a missing column", "another type"],
-)
-def test_damaged_results_file_is_named(tmp_path: Path, damage: Callable[[Path], object]) -> None:
+def overwrite(part: Path) -> None:
+    part.write_bytes(b"torn")
+
+
+def drop_column(part: Path) -> None:
+    pd.read_parquet(part).drop(columns="error").to_parquet(part)
+
+
+def change_type_of_column(part: Path) -> None:
+    pd.read_parquet(part).assign(store=5).to_parquet(part)
+
+
+@pytest.mark.parametrize("damage", [overwrite, drop_column, change_type_of_column])
+def test_damaged_results_file_is_named(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     store = agent_store(tmp_path / "memory.db", 1)
     survey(store, now=NOW, out=tmp_path / "out")
     damage(tmp_path / "out" / "part-000001.parquet")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -76,32 +77,36 @@ class KillsOne(Processes):
 
 @pytest.fixture(params=["processes", "cluster"])
 def runner(request: pytest.FixtureRequest) -> Runner:
-    chosen: Runner = (
-        Processes(2) if request.param == "processes" else request.getfixturevalue("cluster")
-    )
-    return chosen
+    if request.param == "processes":
+        return Processes(2)
+    cluster: Cluster = request.getfixturevalue("cluster")
+    return cluster
 
 
 def test_results_do_not_depend_on_runner(runner: Runner, tmp_path: Path) -> None:
     """One process of the pool is killed in each pass."""
-    hurt = KillsOne(2) if isinstance(runner, Processes) else runner
+    if isinstance(runner, Processes):
+        runner = KillsOne(2)
     names = mixed_fleet(tmp_path / "fleet")
     for name in names[:6]:
         name.with_name("memlab.toml").write_text('policy = { name = "recent", keep = 5 }\n')
     shutil.copytree(tmp_path / "fleet", tmp_path / "aside")
-    expected_results = list(everything(names, Serial()))
+    expected_results = list(results_of_operations(names, Serial()))
     after = {name: rows_of(name) for name in names if name.name == "memory.db"}
     shutil.rmtree(tmp_path / "fleet")
     (tmp_path / "aside").rename(tmp_path / "fleet")
-    for result, expected in zip(everything(names, hurt), expected_results, strict=True):
+    results = results_of_operations(names, runner)
+    for result, expected in zip(results, expected_results, strict=True):
         pd.testing.assert_frame_equal(result, expected)
     assert {name: rows_of(name) for name in after} == after
 
 
-def everything(names: Sequence[Path], runner: Runner) -> Iterator[pd.DataFrame]:
+def results_of_operations(names: Sequence[Path], runner: Runner) -> Iterator[pd.DataFrame]:
     """Yield the result of every fleet operation."""
-    examined = fleet.examine_fleet(names, now=NOW, runner=runner)
-    yield from (examined.stores, examined.sizes, examined.weeks)
+    findings = fleet.examine_fleet(names, now=NOW, runner=runner)
+    yield findings.stores
+    yield findings.sizes
+    yield findings.weeks
     new_plan = fleet.plan(names, KeepRecent(7), now=NOW, runner=runner)
     yield pd.DataFrame([vars(planned) for planned in (*new_plan.stores, *new_plan.refused)])
     results = fleet.apply(new_plan, now=NOW, runner=runner)
@@ -111,21 +116,25 @@ def everything(names: Sequence[Path], runner: Runner) -> Iterator[pd.DataFrame]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("times", [1, 99])
+@pytest.mark.parametrize(
+    ("deadly", "times", "expected_aside"),
+    [
+        pytest.param({"agent-4"}, 1, set(), id="once"),
+        pytest.param({"agent-2", "agent-9"}, 99, {"agent-2", "agent-9"}, id="always"),
+    ],
+)
 def test_store_that_kills_its_worker_twice_is_set_aside(
-    runner: Runner, times: int, tmp_path: Path
+    runner: Runner, deadly: set[str], times: int, expected_aside: set[str], tmp_path: Path
 ) -> None:
     names = mixed_fleet(tmp_path / "fleet")
     (tmp_path / "tally").mkdir()
-    deadly = {"agent-2", "agent-9"} if times > 1 else {"agent-4"}
     work = Deadly(tmp_path / "tally", frozenset(deadly), times)
     outcomes = outcomes_of(FleetTask("survey", work, StoreLine), names, runner=runner)
-    expected = outcomes_of(survey_task(NOW), names, runner=Serial())
+    serial_outcomes = outcomes_of(survey_task(NOW), names, runner=Serial())
     aside = {outcome.name for outcome in outcomes if outcome.kind == fleet.workers.SET_ASIDE}
-    assert {Path(name).parent.name for name in aside} == (deadly if times > 1 else set())
-    assert [outcome for outcome in outcomes if outcome.name not in aside] == [
-        outcome for outcome in expected if outcome.name not in aside
-    ]
+    assert {Path(name).parent.name for name in aside} == expected_aside
+    others = [outcome for outcome in outcomes if outcome.name not in aside]
+    assert others == [outcome for outcome in serial_outcomes if outcome.name not in aside]
     assert len(list((tmp_path / "tally").iterdir())) >= len(deadly)
 
 
@@ -138,9 +147,10 @@ def test_worker_killed_while_applying_loses_nothing(
     new_plan = fleet.plan(names, KeepRecent(4), now=NOW)
     outcomes = applied(new_plan, runner, DiesApplying(tmp_path, step))
     assert (tmp_path / "died").exists()
-    assert [outcome.error for outcome in outcomes] == [""] * len(new_plan.changed)
+    assert len(outcomes) == len(new_plan.changed)
+    assert [outcome.error for outcome in outcomes if outcome.error] == []
     remaining = [len(rows_of(name)) for name in names if name.name == "memory.db"]
-    assert remaining == [1 + min(3 * n, 4) for n in range(12)]
+    assert remaining == [1 + min(episodes, 4) for episodes in range(0, 36, 3)]
     archived = [len(archived_rows(planned.store)) for planned in new_plan.changed]
     assert archived == [planned.deleted for planned in new_plan.changed]
 
@@ -148,69 +158,69 @@ def test_worker_killed_while_applying_loses_nothing(
 # Scheduling
 
 
-@given(
-    sizes=st.lists(
-        st.sampled_from(
-            [
-                0,
-                1_000_000,
-                LARGE_STORE_BYTES // 3,
-                LARGE_STORE_BYTES,
-                LARGE_STORE_BYTES + 1,
-                3 * LARGE_STORE_BYTES,
-            ]
-        ),
-        max_size=400,
-    ),
-    workers=st.integers(1, 8),
+SIZES = st.sampled_from(
+    [
+        0,
+        1_000_000,
+        LARGE_STORE_BYTES // 3,
+        LARGE_STORE_BYTES,
+        LARGE_STORE_BYTES + 1,
+        3 * LARGE_STORE_BYTES,
+    ]
 )
+
+
+@given(sizes=st.lists(SIZES, max_size=400), workers=st.integers(1, 8))
 def test_chunks_hold_each_store_once_and_large_ones_alone(sizes: list[int], workers: int) -> None:
-    members = [Member(f"s{n}", f"s{n}", size) for n, size in enumerate(sizes)]
+    members = [Member(f"s{number}", f"s{number}", size) for number, size in enumerate(sizes)]
     chunks = fleet.workers.chunks_of(members, workers)
-    large = sorted(
-        (m for m in members if m.size > LARGE_STORE_BYTES), key=lambda member: -member.size
-    )
     small = [member for member in members if member.size <= LARGE_STORE_BYTES]
-    assert [member for chunk in chunks for member in chunk] == [*large, *small]
-    together = max(1, min(MAX_CHUNK_STORES, len(small) // (8 * workers)))
-    assert all(
-        len(chunk) <= (1 if chunk[0].size > LARGE_STORE_BYTES else together) for chunk in chunks
-    )
+    large = [member for member in members if member.size > LARGE_STORE_BYTES]
+    large.sort(key=lambda member: member.size, reverse=True)
+    assert list(chain.from_iterable(chunks)) == large + small
+    max_small_stores = max(1, min(MAX_CHUNK_STORES, len(small) // (8 * workers)))
+    for chunk in chunks:
+        max_stores = 1 if chunk[0].size > LARGE_STORE_BYTES else max_small_stores
+        assert len(chunk) <= max_stores
 
 
-class Watched(WorkerPool):
+class CountingPool(WorkerPool):
     """A pool of two threads that counts the stores submitted at once."""
 
     workers = 2
     death_errors = (ZeroDivisionError,)
 
     def __init__(self) -> None:
-        self.held = 0
-        self.most = 0
+        self.unfinished = 0
+        self.most_unfinished = 0
         self.threads = ThreadPoolExecutor(2)
 
     def submit(self, task: FleetTask[Any], chunk: Chunk) -> ChunkFuture:
-        self.held += len(chunk)
-        self.most = max(self.most, self.held)
-        return self.threads.submit(lambda: [task.do(member, given) for member, given in chunk])
+        self.unfinished += len(chunk)
+        self.most_unfinished = max(self.most_unfinished, self.unfinished)
+        return self.threads.submit(
+            lambda: [task.do(member, argument) for member, argument in chunk]
+        )
 
 
 def test_scheduled_work_is_bounded() -> None:
-    pool = Watched()
-    members = [Member(str(n), str(n), problem="none") for n in range(2_000)]
+    pool = CountingPool()
+    names = [str(number) for number in range(2_000)]
+    members = [Member(name, name, problem="none") for name in names]
     finished = 0
     for _ in fleet.workers.schedule(pool, survey_task(NOW), members, fleet.workers.no_argument):
-        finished = finished + 1
-        pool.held = pool.held - 1
+        finished += 1
+        pool.unfinished -= 1
     assert finished == 2_000
-    assert pool.most <= fleet.workers.CHUNKS_PER_WORKER * pool.workers * MAX_CHUNK_STORES
+    max_chunks = fleet.workers.CHUNKS_PER_WORKER * pool.workers
+    assert pool.most_unfinished <= max_chunks * MAX_CHUNK_STORES
 
 
 # Processes
 
 
 def test_few_small_stores_run_serially() -> None:
-    few = [Member(str(n), str(n), 1000) for n in range(3)]
+    few = [Member(name, name, 1000) for name in ("a", "b", "c")]
     assert isinstance(fleet.workers.default_runner(few), Serial)
     assert isinstance(fleet.workers.default_runner(few * 20), Processes)
     assert isinstance(fleet.workers.default_runner([Member("large", "large", 10**9)]), Processes)
@@ -224,12 +234,12 @@ def test_script_without_main_guard_gets_an_explanation(tmp_path: Path) -> None:
         "try:\n"
         f"    memlab.fleet.survey({str(store)!r}, runner=memlab.fleet.Processes(1))\n"
         "except memlab.MemlabError as error:\n"
-        "    print('told:', error)\n"
+        "    print('error:', error)\n"
     )
     result = subprocess.run(
         [sys.executable, script], capture_output=True, text=True, check=False, env=os.environ
     )
-    assert "told: no process could be started; begin what your script does with" in result.stdout
+    assert "error: no process could be started; begin what your script does with" in result.stdout
 
 
 # A cluster
@@ -283,36 +293,38 @@ def test_worker_with_another_version_reads_nothing(store: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "message"),
+    ("scheduler", "message"),
     [
         ({"address": "tcp://127.0.0.1:9"}, r"no scheduler answers at tcp://127\.0\.0\.1:9"),
         ({"scheduler_file": Path("none.json")}, r"no scheduler file .*is the scheduler running"),
     ],
 )
-def test_missing_scheduler_is_reported(named: dict[str, Any], message: str) -> None:
+def test_missing_scheduler_is_reported(scheduler: dict[str, Any], message: str) -> None:
     pytest.importorskip("distributed")
-    with pytest.raises(MemlabError, match=message), cluster_at(**named, patience=0.5):
+    with pytest.raises(MemlabError, match=message), cluster_at(**scheduler, patience=0.5):
         pass
 
 
 @pytest.mark.long
 def test_lost_scheduler_is_reported_and_the_call_resumes(tmp_path: Path) -> None:
     pytest.importorskip("distributed")
-    paths = [agent_store(tmp_path / f"{n}" / "memory.db", 2) for n in range(30)]
+    paths = [agent_store(tmp_path / str(number) / "memory.db", 2) for number in range(30)]
+    out = tmp_path / "results"
     with dask_cluster(tmp_path, workers=1) as file, cluster_at(scheduler_file=file) as cluster:
-        process = cluster.client.run_on_scheduler(os.getpid)
+        scheduler = cluster.client.run_on_scheduler(os.getpid)
 
-        def end(done: int, total: int) -> None:
+        def kill_scheduler(done: int, total: int) -> None:
             if done == 1:
-                os.kill(process, signal.SIGKILL)
+                os.kill(scheduler, signal.SIGKILL)
 
         with pytest.raises(MemlabError, match="has ended; finished stores are kept"):
-            fleet.survey(paths, now=NOW, runner=cluster, progress=end, out=tmp_path / "kept")
-    recorded: list[int] = []
-    options: dict[str, Any] = {"now": NOW, "runner": Serial()}
-    surveyed = fleet.survey(
-        paths, **options, out=tmp_path / "kept", progress=lambda done, _: recorded.append(done)
-    )
-    assert recorded[0] > 1
-    assert recorded == list(range(recorded[0], 31))  # finished stores are not repeated
-    pd.testing.assert_frame_equal(surveyed, fleet.survey(paths, **options))
+            fleet.survey(paths, now=NOW, runner=cluster, progress=kill_scheduler, out=out)
+    steps: list[int] = []
+
+    def record_step(done: int, total: int) -> None:
+        steps.append(done)
+
+    resumed = fleet.survey(paths, now=NOW, runner=Serial(), out=out, progress=record_step)
+    assert steps[0] > 1
+    assert steps == list(range(steps[0], 31))  # finished stores are not repeated
+    pd.testing.assert_frame_equal(resumed, fleet.survey(paths, now=NOW, runner=Serial()))

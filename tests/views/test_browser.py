@@ -42,7 +42,8 @@ def frame() -> pd.DataFrame:
 def test_browser_shows_all_memories_newest_first(
     browser: MemoryBrowser, frame: pd.DataFrame
 ) -> None:
-    assert browser.shown["memory_id"].tolist() == frame["memory_id"].tolist()[::-1]
+    newest_first = list(reversed(frame["memory_id"].tolist()))
+    assert browser.shown["memory_id"].tolist() == newest_first
 
 
 def test_period_includes_first_and_last_day(browser: MemoryBrowser, frame: pd.DataFrame) -> None:
@@ -122,9 +123,9 @@ def test_a_filter_removes_the_selection(browser: MemoryBrowser) -> None:
 
 
 def test_a_selected_memory_shows_its_text(browser: MemoryBrowser, frame: pd.DataFrame) -> None:
-    chosen = frame.iloc[100]
-    browser.select([chosen["memory_id"]])
-    assert f"<pre tabindex='0'>{chosen['body']}</pre>" in browser.details.value
+    memory = frame.iloc[100]
+    browser.select([memory["memory_id"]])
+    assert f"<pre tabindex='0'>{memory['body']}</pre>" in browser.details.value
 
 
 def test_body_is_shown_after_a_later_write(tmp_path: Path) -> None:
@@ -154,9 +155,9 @@ def test_the_plan_deletes_the_selected_memories(browser: MemoryBrowser) -> None:
 
 
 def test_no_plan_deletes_a_load_bearing_memory(browser: MemoryBrowser) -> None:
-    bearing = browser.shown.loc[browser.shown["label"] == "load-bearing", "memory_id"]
-    browser.select(bearing)
-    assert len(browser.selected) == len(bearing)
+    load_bearing = browser.shown.loc[browser.shown["label"] == "load-bearing", "memory_id"]
+    browser.select(load_bearing)
+    assert len(browser.selected) == len(load_bearing)
     with pytest.raises(MemlabError, match="none of them prunable"):
         browser.plan()
 
@@ -241,27 +242,27 @@ def test_only_a_shown_plan_can_be_applied(own: MemoryBrowser, tmp_path: Path) ->
 def test_delete_and_undo_buttons_work(own: MemoryBrowser, tmp_path: Path) -> None:
     store = tmp_path / "memory.db"
     before = memlab.load(store)
-    chosen = set(own.ids)
+    selected = set(own.ids)
     own.plan_button.click()
     own.delete_button.click()
-    assert set(before["memory_id"]) - set(memlab.load(store)["memory_id"]) == chosen
-    assert not chosen & set(own.shown["memory_id"])
+    assert set(before["memory_id"]) - set(memlab.load(store)["memory_id"]) == selected
+    assert selected.isdisjoint(own.shown["memory_id"])
     assert "; 2 deleted here" in own.status.value
     assert "memlab restore" in own.planned.value
     own.undo_button.click()
     assert memlab.load(store).equals(before)
-    assert chosen <= set(own.shown["memory_id"])
+    assert selected <= set(own.shown["memory_id"])
     assert "2 memories restored" in own.planned.value
     assert not is_offered(own.undo_button)
 
 
 def test_a_deletion_can_be_repeated_after_an_undo(own: MemoryBrowser, tmp_path: Path) -> None:
-    chosen = own.ids
+    selected = own.ids
     for _ in range(2):
-        own.select(chosen)
+        own.select(selected)
         own.plan_button.click()
         own.delete_button.click()
-        assert not set(chosen) & set(memlab.load(tmp_path / "memory.db")["memory_id"])
+        assert set(selected).isdisjoint(memlab.load(tmp_path / "memory.db")["memory_id"])
         own.undo_button.click()
 
 
@@ -315,9 +316,9 @@ def test_bundled_store_cannot_be_deleted_from(browser: MemoryBrowser) -> None:
 def test_a_selection_is_deleted_and_restored(tmp_path: Path) -> None:
     copy = memlab.copy_store(STORE, tmp_path / "memory.db")
     before = memlab.load(copy)
-    chosen = before.loc[before["prunable"], "memory_id"].iloc[[3, 40]]
-    receipt = memlab.apply(memlab.plan(copy, ids=chosen))
-    assert not set(chosen) & set(memlab.load(copy)["memory_id"])
+    selected = before.loc[before["prunable"], "memory_id"].iloc[[3, 40]]
+    receipt = memlab.apply(memlab.plan(copy, ids=selected))
+    assert set(selected).isdisjoint(memlab.load(copy)["memory_id"])
     memlab.restore(receipt)
     assert memlab.load(copy).equals(before)
 
@@ -338,19 +339,22 @@ def test_a_frame_has_no_plan(frame: pd.DataFrame) -> None:
         browser.plan()
 
 
-@pytest.mark.parametrize("count", [0, 1, 2])
-def test_small_stores_can_be_browsed(tmp_path: Path, count: int) -> None:
+@pytest.mark.parametrize(
+    ("count", "words"), [(0, "0 memories"), (1, "1 memory"), (2, "2 memories")]
+)
+def test_small_stores_can_be_browsed(tmp_path: Path, count: int, words: str) -> None:
     browser = memlab.browse(write_rows(tmp_path / "memory.db", episodes(count)))
     assert len(browser.shown) == count
     assert browser.usage is None
-    assert str(browser.sheet().title).endswith(f"{count} {'memory' if count == 1 else 'memories'}")
+    assert str(browser.sheet().title).endswith(words)
     browser.show_all()
     browser.select(browser.shown["memory_id"].head(1))
 
 
 def test_undated_memories_are_outside_every_period(tmp_path: Path) -> None:
     rows = [
-        row(f"m{n}", "episodic", created_at=f"2026-01-0{n}T00:00:00+00:00") for n in (1, 2, 3, 4)
+        row(f"m{day}", "episodic", created_at=f"2026-01-0{day}T00:00:00+00:00")
+        for day in (1, 2, 3, 4)
     ]
     frame = memlab.load(write_rows(tmp_path / "memory.db", rows))
     frame.loc[3, "created_at"] = pd.NaT

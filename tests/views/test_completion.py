@@ -1,9 +1,10 @@
 """Tab completion of results, and the overview of a frame."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from rlcompleter import Completer
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pytest
 from IPython.core.completer import provisionalcompleter
@@ -21,29 +22,37 @@ def plan_of_a_copy(folder: Path) -> memlab.Plan:
     return memlab.plan(path, memlab.KeepRecent(50))
 
 
-USED: Final[dict[str, tuple[Callable[[Path], Any], set[str]]]] = {
-    "memlab": (lambda _: memlab, {"show", "size", "plan", "apply", "restore"}),
-    "fleet": (lambda _: fleet, {"survey", "plan", "apply", "maintain"}),
-    "plan": (plan_of_a_copy, {"deletes", "memories", "digest", "to_json"}),
-    "receipt": (
-        lambda folder: memlab.apply(plan_of_a_copy(folder)),
-        {"deleted", "undo", "archive"},
-    ),
-    "recommendation": (lambda _: memlab.size(STORE), {"answer", "advice", "curve", "save"}),
-    "advice": (lambda _: memlab.recommend_cap(STORE), {"keep_recent", "likely", "command"}),
-    "budget": (lambda _: memlab.size(STORE, unit="tokens").advice, {"max_tokens", "likely"}),
-    "history": (lambda _: memlab.StoreHistory.of(STORE), {"rows", "past", "references"}),
-    "browser": (lambda _: memlab.browse(STORE), {"selected", "show_period", "plan"}),
-    "comparison": (lambda _: memlab.compare(STORE), {"answer", "table", "next_steps"}),
-    "fleet_plan": (
-        lambda folder: fleet.plan([plan_of_a_copy(folder).store], policy=memlab.KeepRecent(50)),
-        {"stores", "refused", "to_json"},
-    ),
-    "cohort": (lambda _: fleet.cohort_of([STORE]), {"law", "stores", "weight_at"}),
-    "fleet_findings": (lambda _: fleet.examine_fleet([STORE]), {"stores"}),
-    "overview": (lambda _: memlab.show(STORE), {"alerts", "summary", "next_steps"}),
+def receipt_of_a_copy(folder: Path) -> memlab.Receipt:
+    return memlab.apply(plan_of_a_copy(folder))
+
+
+def fleet_plan_of_a_copy(folder: Path) -> fleet.FleetPlan:
+    return fleet.plan([plan_of_a_copy(folder).store], policy=memlab.KeepRecent(50))
+
+
+class Case(NamedTuple):
+    """A maker of an object from an empty folder, and names that completion must offer."""
+
+    make: Callable[[Path], Any]
+    names: set[str]
+
+
+CASES: Final = {
+    "memlab": Case(lambda _: memlab, {"show", "size", "plan", "apply", "restore"}),
+    "fleet": Case(lambda _: fleet, {"survey", "plan", "apply", "maintain"}),
+    "plan": Case(plan_of_a_copy, {"deletes", "memories", "digest", "to_json"}),
+    "receipt": Case(receipt_of_a_copy, {"deleted", "undo", "archive"}),
+    "recommendation": Case(lambda _: memlab.size(STORE), {"answer", "advice", "curve", "save"}),
+    "advice": Case(lambda _: memlab.recommend_cap(STORE), {"keep_recent", "likely", "command"}),
+    "budget": Case(lambda _: memlab.size(STORE, unit="tokens").advice, {"max_tokens", "likely"}),
+    "history": Case(lambda _: memlab.StoreHistory.of(STORE), {"rows", "past", "references"}),
+    "browser": Case(lambda _: memlab.browse(STORE), {"selected", "show_period", "plan"}),
+    "comparison": Case(lambda _: memlab.compare(STORE), {"answer", "table", "next_steps"}),
+    "fleet_plan": Case(fleet_plan_of_a_copy, {"stores", "refused", "to_json"}),
+    "cohort": Case(lambda _: fleet.cohort_of([STORE]), {"law", "stores", "weight_at"}),
+    "fleet_findings": Case(lambda _: fleet.examine_fleet([STORE]), {"stores"}),
+    "overview": Case(lambda _: memlab.show(STORE), {"alerts", "summary", "next_steps"}),
 }
-"""Results of public functions, each with names that completion must offer."""
 
 
 def from_dir(completed: Any) -> set[str]:
@@ -52,13 +61,13 @@ def from_dir(completed: Any) -> set[str]:
 
 def from_rlcompleter(completed: Any) -> set[str]:
     """Return the completions of Python's own prompt."""
-    completer = Completer({"shown": completed})
+    completer = Completer({"result": completed})
     names = set()
     for state in range(10_000):
-        match = completer.complete("shown.", state)
+        match = completer.complete("result.", state)
         if match is None:
             break
-        names.add(match.removeprefix("shown.").rstrip("()"))
+        names.add(match.removeprefix("result.").rstrip("()"))
     return names
 
 
@@ -66,41 +75,47 @@ def from_ipython(completed: Any, *, use_jedi: bool) -> set[str]:
     """Return the completions of IPython and notebooks."""
     shell = InteractiveShell()
     shell.Completer.use_jedi = use_jedi
-    shell.push({"shown": completed})
+    shell.push({"result": completed})
     with provisionalcompleter():
-        offered = list(shell.Completer.completions("shown.", len("shown.")))
-    return {completion.text.lstrip(".") for completion in offered}
+        completions = list(shell.Completer.completions("result.", len("result.")))
+    return {completion.text.lstrip(".") for completion in completions}
 
 
 COMPLETERS: Final = {
     "dir": from_dir,
     "rlcompleter": from_rlcompleter,
-    "IPython": lambda shown: from_ipython(shown, use_jedi=False),
-    "IPython with jedi": lambda shown: from_ipython(shown, use_jedi=True),
+    "IPython": partial(from_ipython, use_jedi=False),
+    "IPython with jedi": partial(from_ipython, use_jedi=True),
 }
 
 
-@pytest.fixture(scope="module", params=USED)
-def used(
+class Completed(NamedTuple):
+    """An object, and names that completion must offer."""
+
+    result: Any
+    names: set[str]
+
+
+@pytest.fixture(scope="module", params=CASES)
+def completed(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Any, set[str]]:
-    make, names = USED[request.param]
-    return make(tmp_path_factory.mktemp("store")), names
+) -> Completed:
+    case = CASES[request.param]
+    return Completed(case.make(tmp_path_factory.mktemp("store")), case.names)
 
 
 @pytest.mark.parametrize("completer", COMPLETERS)
-def test_completion_offers_the_public_names(used: tuple[Any, set[str]], completer: str) -> None:
-    completed, names = used
-    offered = COMPLETERS[completer](completed)
-    assert names <= offered
-    assert not [name for name in offered if name.isupper()]
+def test_completion_offers_the_public_names(completed: Completed, completer: str) -> None:
+    offered = COMPLETERS[completer](completed.result)
+    assert completed.names <= offered
+    assert [name for name in offered if name.isupper()] == []
 
 
 @pytest.mark.parametrize("completer", ["dir", "rlcompleter", "IPython"])
 def test_policy_completion_omits_class_internals(completer: str) -> None:
     names = COMPLETERS[completer](memlab.KeepRecent(5))
     assert {"keep", "by", "evict", "name"} <= names
-    assert not names & {"runner", "population", "signals", "reads_bodies", "reason"}
+    assert names.isdisjoint({"runner", "population", "signals", "reads_bodies", "reason"})
 
 
 def test_overview_keeps_indentation_in_html() -> None:

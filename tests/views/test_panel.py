@@ -82,7 +82,7 @@ def alt(html: str) -> str:
 
 
 def words_of(html: str) -> str:
-    """The text of HTML, without its tags."""
+    """Return the text of HTML without its tags."""
     return unescape(re.sub(r"</?(?:pre|span|p)>", "", html))
 
 
@@ -110,43 +110,44 @@ def test_panel_says_which_lines_are_about_another_cap(panel: SizingPanel) -> Non
 def test_panel_numbers_equal_the_curve(panel: SizingPanel, sizing: Sizing) -> None:
     for cap in (0, 1, 137, 250, 2_864):
         panel.keep_recent.value = cap
-        text = facts(panel)
-        figures = sizing.curve.loc[cap]
-        low, high, p95 = figures[["low", "high", "boot_tokens_p95"]]
-        share = figures["prunable_share"], figures["prunable_share_tokens"]
-        under = f"{figures['boot_memories']:,.0f} memories, {figures['boot_tokens']:,.0f} tokens"
-        assert text == {
+        at_cap = sizing.curve.loc[cap]
+        assert facts(panel) == {
             "keep_recent": f"{cap:,}",
-            "references served": f"{figures['served']:.1%} (limits {low:.1%} to {high:.1%})",
-            "other projects alone": f"{figures['served_elsewhere']:.1%}",
-            "this store alone": f"{figures['served_own']:.1%}",
-            "in the past": f"{figures['served_observed']:.1%}",
-            "a start": f"{under} under that cap, {panel.advice.loaded:,} now",
-            "over the history": f"{p95:,.0f} tokens in 95% of starts at most",
-            "prunable share": "{:.1%} of memories, {:.1%} of tokens".format(*share),
-            "would go now": f"{figures['pruned']:,.0f} of 2,864 prunable memories",
-            "memory kept": f"{figures['days']:,.1f} days",
+            "references served": (
+                f"{at_cap['served']:.1%} (limits {at_cap['low']:.1%} to {at_cap['high']:.1%})"
+            ),
+            "other projects alone": f"{at_cap['served_elsewhere']:.1%}",
+            "this store alone": f"{at_cap['served_own']:.1%}",
+            "in the past": f"{at_cap['served_observed']:.1%}",
+            "a start": (
+                f"{at_cap['boot_memories']:,.0f} memories, {at_cap['boot_tokens']:,.0f} tokens "
+                f"under that cap, {panel.advice.loaded:,} now"
+            ),
+            "over the history": f"{at_cap['boot_tokens_p95']:,.0f} tokens in 95% of starts at most",
+            "prunable share": (
+                f"{at_cap['prunable_share']:.1%} of memories, "
+                f"{at_cap['prunable_share_tokens']:.1%} of tokens"
+            ),
+            "would go now": f"{at_cap['pruned']:,.0f} of 2,864 prunable memories",
+            "memory kept": f"{at_cap['days']:,.1f} days",
         }
 
 
 def test_slider_and_box_move_together_and_update_the_panel(drawn_panel: SizingPanel) -> None:
-    assert (
-        drawn_panel.slider.value == drawn_panel.keep_recent.value == drawn_panel.advice.keep_recent
-    )
-    before = drawn_panel.curve_picture.value, drawn_panel.trade_off_picture.value
+    advice = drawn_panel.advice
+    assert drawn_panel.slider.value == advice.keep_recent
+    assert drawn_panel.keep_recent.value == advice.keep_recent
+    curve_before = drawn_panel.curve_picture.value
+    trade_off_before = drawn_panel.trade_off_picture.value
     drawn_panel.slider.value = 250
     assert drawn_panel.keep_recent.value == 250
     assert drawn_panel.command_line in words_of(drawn_panel.command.value)
-    for state, earlier in zip(
-        (drawn_panel.curve_picture, drawn_panel.trade_off_picture), before, strict=True
-    ):
-        assert state.value != earlier
-        description = alt(state.value)
+    assert drawn_panel.curve_picture.value != curve_before
+    assert drawn_panel.trade_off_picture.value != trade_off_before
+    for picture in (drawn_panel.curve_picture, drawn_panel.trade_off_picture):
+        description = alt(picture.value)
         assert "keep_recent = 250 serves 87.1%" in description
-        assert (
-            f"{drawn_panel.advice.keep_recent:,} is safe, {drawn_panel.advice.likely:,} is likely"
-            in description
-        )
+        assert f"{advice.keep_recent:,} is safe, {advice.likely:,} is likely" in description
         assert "target 90%" in description
     drawn_panel.keep_recent.value = 253
     assert drawn_panel.slider.value == 253
@@ -164,7 +165,8 @@ def test_target_and_budget_change_the_recommendation(
     advice = memlab.recommend_cap(frame, target=0.8)
     assert panel.advice == advice
     assert f"Compacting to the newest {advice.keep_recent} episodes" in panel.text
-    assert panel.keep_recent.value == cap != advice.keep_recent
+    assert panel.keep_recent.value == cap
+    assert cap != advice.keep_recent
     panel.use_recommended.click()
     assert panel.keep_recent.value == advice.keep_recent
     panel.token_budget.value = 5_000
@@ -182,8 +184,9 @@ def test_panel_opens_with_the_settings_of_the_store(tmp_path: Path) -> None:
     settings = tmp_path / "memlab.toml"
     settings.write_text('log = ["reads.jsonl"]\ntarget = 0.8\ntoken_budget = 40_000\n')
     log = memlab.AccessLog(tmp_path / "reads.jsonl")
-    for n in range(30):
-        log.add(f"e{n}", datetime(2026 if n % 3 else 2100, 6, 1, n % 24, tzinfo=UTC), f"s{n}")
+    for number in range(30):
+        year = 2026 if number % 3 else 2100
+        log.add(f"e{number}", datetime(year, 6, 1, number % 24, tzinfo=UTC), f"s{number}")
     (line,) = size(path, runner=Serial()).to_dict("records")
     advice = explore(path).advice
     assert advice.references == line["references"]
@@ -237,20 +240,20 @@ def test_explore_accepts_a_frame_with_references(frame: pd.DataFrame) -> None:
     references = memlab.find_references(frame).iloc[:10]
     panel = explore(frame, references)
     assert "from-other-projects" in panel.text
-    assert (
-        "10 later needs seen in this store count 8%, the data of nine other projects 92%"
-        in panel.text
-    )
+    weights = "10 later needs seen in this store count 8%, the data of nine other projects 92%"
+    assert weights in panel.text
     assert panel.command_line == ""
     assert "no command: these memories are a frame" in panel.text
 
 
-@pytest.mark.parametrize("count", [0, 1])
-def test_explore_works_with_almost_no_rows(tmp_path: Path, count: int) -> None:
+@pytest.mark.parametrize(
+    ("count", "verdict"), [(0, "nothing-prunable"), (1, "from-other-projects")]
+)
+def test_explore_works_with_almost_no_rows(tmp_path: Path, count: int, verdict: str) -> None:
     panel = explore(write_rows(tmp_path / "memory.db", episodes(count)))
-    assert ("from-other-projects" if count else "nothing-prunable") in panel.text
+    assert verdict in panel.text
     assert "this store alone" not in facts(panel)
-    assert panel.use_recommended.disabled == (not count)
+    assert panel.use_recommended.disabled == (count == 0)
     panel.slider.value = 0
     panel.target.value = 0.95
     panel.token_budget.value = 10
@@ -258,19 +261,23 @@ def test_explore_works_with_almost_no_rows(tmp_path: Path, count: int) -> None:
 
 
 def test_store_texts_are_escaped_in_the_panel(tmp_path: Path) -> None:
-    loud = row("<img src=x onerror=alert(1)>", "semantic", title="<script>alert(1)</script>")
-    path = write_rows(tmp_path / "my 'odd' <b>.db", [loud, *episodes(100)])
+    hostile = row("<img src=x onerror=alert(1)>", "semantic", title="<script>alert(1)</script>")
+    path = write_rows(tmp_path / "my 'odd' <b>.db", [hostile, *episodes(100)])
     panel = explore(path)
     panel.keep_recent.value = 5
     assert shlex.split(panel.command_line)[:3] == ["memlab", "compact", str(path)]
     assert panel.command_line in words_of(panel.command.value)
-    for _ in range(2):
-        for html in (panel.numbers, panel.recommendation, panel.command, panel.deleted_memories):
-            assert not re.search("<script|<img|<b>", html.value)
-        for html in (panel.curve_picture, panel.trade_off_picture):
-            assert html.value.count("<") == 1
-        panel.token_budget.value = 1
+    assert_no_markup_of_memories(panel)
+    panel.token_budget.value = 1
     assert "floor-exceeds-budget" in panel.recommendation.value
+    assert_no_markup_of_memories(panel)
+
+
+def assert_no_markup_of_memories(panel: SizingPanel) -> None:
+    for html in (panel.numbers, panel.recommendation, panel.command, panel.deleted_memories):
+        assert not re.search("<script|<img|<b>", html.value)
+    for html in (panel.curve_picture, panel.trade_off_picture):
+        assert html.value.count("<") == 1
 
 
 def test_notebook_output_holds_text_and_widget_view(panel: SizingPanel) -> None:
@@ -292,11 +299,11 @@ def test_costliest_memories_to_be_deleted_are_listed(
     panel: SizingPanel, frame: pd.DataFrame
 ) -> None:
     panel.keep_recent.value = 2_000
-    going = memlab.rows(frame, memlab.KeepRecent(2_000), where="not-kept", by="tokens").head(20)
+    deleted = memlab.rows(frame, memlab.KeepRecent(2_000), where="not-kept", by="tokens")
     listed = re.findall(r"<tr><td>(.*?)</td><td>([\d,]+)</td>", panel.deleted_memories.value)
     assert len(listed) == 20
-    assert [int(tokens) for _, tokens in listed] == going["tokens"].tolist()
-    assert {key for key, _ in listed} <= set(frame["memory_id"][:-2_000])
+    assert [int(tokens) for _, tokens in listed] == deleted["tokens"].head(20).tolist()
+    assert {memory_id for memory_id, _ in listed} <= set(frame["memory_id"][:-2_000])
     assert "864 memories would go" in panel.deleted_memories.value
     panel.keep_recent.value = 2_864
     assert not panel.deleted_memories.value
