@@ -48,7 +48,7 @@ _COLOURS: Final = {">": "green", "~": "yellow", "WARN": "yellow", "FAIL": "red"}
 _MARK: Final = re.compile(r" *([>~](?= \d)|(?:WARN|FAIL)\b)")
 _CHECK: Final = re.compile(r" *(?:WARN|FAIL) \S+ +")
 """The beginning of a check of ``doctor``; further lines of its summary are indented as far."""
-_ALERT: Final = re.compile(r" {2}[\d,]+ tokens? [a-z][a-z, ]*? {2,}")
+_ALERT: Final = re.compile(r" {2}[\d,]+(?: of [\d,]+)? tokens? [a-z][a-z, ]*? {2,}")
 """An alert of ``show`` up to its description."""
 _DELETION: Final = re.compile(r"Deletes | {2}(?:deletes|deleted|would be deleted) {2,}")
 _COMMAND: Final = re.compile(r"( *(?:(?:next|undo): )?|  undo +)(memlab .*?)((?: {4}.*)?)")

@@ -161,7 +161,7 @@ CHARTS: Final = {
         "what would have been loaded under a few caps", _boot_over_time, "served"
     ),
     "backtest": Drawing(
-        "the caps chosen at earlier moments, and the caps that were needed",
+        "caps chosen at earlier moments, and caps that were needed",
         lambda charts, findings: charts.plot_backtest(findings.backtest),
         "record",
     ),

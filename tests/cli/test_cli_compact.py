@@ -63,7 +63,7 @@ def test_cost_in_the_past_equals_the_observed_curve(tmp_path: Path) -> None:
     assert cost["missed"] == round(cost["references"] * (1 - served))
     output = output_of("compact", two_years, "--keep-recent", 675)
     share = f"{cost['missed'] / cost['references']:.1%}"
-    assert f"{cost['missed']} of {cost['references']} references ({share})" in output
+    assert f"{cost['missed']} of {cost['references']} later needs ({share})" in output
     assert "led to" not in output
 
 

@@ -129,7 +129,9 @@ def test_saved_log_is_used_and_named_if_missing(store: Path) -> None:
     memlab.AccessLog(log).add("e1")
     assert run("size", store, "--log", log, "--save").exit_code == 0
     assert settings_of(store).log == (log,)
-    assert re.search("^  references .*1 read", run("size", store, "--explain").output, re.MULTILINE)
+    assert re.search(
+        "^  later needs .*1 read", run("size", store, "--explain").output, re.MULTILINE
+    )
     assert run("size", store, "--only-log").exit_code == 0
     log.unlink()
     assert re.search(rf"{FILE}, line \d: .*reads.jsonl", output_of("size", store, code=2))

@@ -153,7 +153,10 @@ def test_path_is_broken_only_if_it_fits_no_line() -> None:
     ("references", "patterns"),
     [
         ([], (r"references +none: too few", r"odek 5 +– +–")),
-        (["e3"], (r"references +1: too few to tell", r"odek 5 +0 of 1", "next: memlab size ")),
+        (
+            ["e3"],
+            (r"references +1 later need: too few to tell", r"odek 5 +0 of 1", "next: memlab size "),
+        ),
     ],
     ids=["no reference", "one reference"],
 )

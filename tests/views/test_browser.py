@@ -198,7 +198,7 @@ def test_plan_button_shows_plan_and_cost(browser: MemoryBrowser) -> None:
     browser.plan_button.click()
     cost = cost_of(browser.plan(), log=LOG)
     assert cost.to_deleted > 0
-    assert f"{cost.to_deleted} of {cost.references} references" in browser.planned.value
+    assert f"{cost.to_deleted} of {cost.references} later needs" in browser.planned.value
 
 
 def test_shown_plan_includes_the_code_to_undo_it(own: MemoryBrowser) -> None:
