@@ -111,7 +111,7 @@ def compact(
     memlab compact FOLDER --into OTHER                   merge two folders
     memlab compact memory.db                             use memlab.toml
     """  # noqa: D301 - \b keeps the lines below it apart
-    from memlab.sizing.in_force import remembered_policy
+    from memlab.sizing.in_force import require_policy
     from memlab.sources.opening import open_source, settings_of
 
     source = open_source(store)
@@ -128,7 +128,7 @@ def compact(
     origin_of_cap = ""
     uses_settings = not ids and into is None
     if policy is None and uses_settings:
-        policy, origin_of_cap = remembered_policy(source)
+        policy, origin_of_cap = require_policy(source)
     retires = bool(retire)
     if retire is None and uses_settings:
         retires = settings_of(source).retire

@@ -24,7 +24,10 @@ from memlab.views.bundled import store_path
 
 @click.command(short_help="Show what an agent loads at every start.")
 @click.argument("store", type=options.STORE, required=False)
-@options.flag_option("--example", help="Make STORE first, or memory.db: an example of 300 issues.")
+@options.flag_option(
+    "--example",
+    help="First copy an example of 300 issues to STORE, or to memory.db without STORE.",
+)
 @options.backlog_option
 @options.log_option
 @options.json_option
@@ -94,8 +97,8 @@ def rows(
     """List the memories of STORE: label, age, tokens, reads, references, and what a cap deletes.
 
     A label is load-bearing, prunable, superseded, retired, reached (named by a hub), unlisted
-    (named by no index), or deleted (in the archive). --by need lists first the memories that were
-    needed most of late for their length.
+    (named by no index), or deleted (in the archive). --by need lists those first that were needed
+    most per token in recent times.
 
     \b
     memlab rows memory.db                                 the costliest
@@ -181,7 +184,8 @@ def doctor(store: Path, backlog: int | None, strict: bool) -> None:
 )
 @options.flag_option("--save", help="Save the number and its evidence in memlab.toml.")
 @options.flag_option(
-    "--explain", help="Show all caps around the number, its record, and the reasons."
+    "--explain",
+    help="Show the caps near the number, the backtest of the number, and the reasons.",
 )
 @options.json_option
 def size(store: Path | None, save: bool, **arguments: Any) -> None:
@@ -204,6 +208,7 @@ def size(store: Path | None, save: bool, **arguments: Any) -> None:
     output.print_result(recommendation, is_example=store is None)
     if save:
         click.echo(f"\n{for_terminal(output.shorten_paths(recommendation.save()))}", err=True)
+        # Without a policy nothing was saved.
         output.fail_if(recommendation.advice.policy is None)
 
 
@@ -255,7 +260,7 @@ _POLICY_OF_SIZE: Final = {"count": "recent", "age": "ttl", "tokens": "tokens"}
     "--keep-recent",
     "count",
     multiple=True,
-    help="A cap to compare; policies with other settings keep as many memories.",
+    help="A cap to compare, for each policy that keeps a number of memories.",
 )
 @click.option("--ttl", "age", metavar="AGE", multiple=True, help="An age to try, like 30d.")
 @options.number_option("--max-tokens", "tokens", multiple=True, help="A budget to try.")

@@ -26,7 +26,7 @@ from memlab.fleet.sweep import bytes_of, outcomes_of, table_of, value_lookup
 from memlab.fleet.workers import ArgumentOf, FleetTask, Progress, Runner
 from memlab.policies import Policy
 from memlab.policies.base import runner_name_of
-from memlab.sizing.in_force import remembered_policy
+from memlab.sizing.in_force import require_policy
 from memlab.sources.opening import open_source, settings_of
 from memlab.text import DisplayMixin, Table, TextPage, command, counted
 from memlab.upkeep.maintenance import Maintenance, StepOutcome
@@ -493,7 +493,7 @@ def plan_one_store(location: str, name: str, *, policy: Policy | None, now: date
             "policy to delete by, or run: memlab fleet maintain"
         )
     if policy is None:
-        policy, _ = remembered_policy(source)
+        policy, _ = require_policy(source)
     plan = plan_store(source, policy, now=now)
     text = plan.to_json(compact=True)  # also computes the digest, so it comes first
     total = plan.total

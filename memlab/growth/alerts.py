@@ -1,4 +1,4 @@
-"""Alerts: costs and risks of a store that are shown before anything else."""
+"""Alerts: costs and risks of a store, which are shown before anything else."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -27,7 +27,7 @@ LARGE_SHARE: Final = 0.1
 TOP_SHARE: Final = 0.5
 """Share of a start from which the ten largest memories are reported."""
 TOP: Final = 10
-"""Number of the largest memories in that alert."""
+"""Number of largest memories that are reported together."""
 MIN_MEMORIES_FOR_TOP: Final = 4 * TOP
 """Number of loaded memories below which the ten largest are not reported."""
 A_START: Final = "a start"
@@ -49,7 +49,7 @@ class Alert:
     tokens : int
         Number of tokens that are at stake.
     basis : str
-        What these tokens are, or a total that they are a part of, such as ``"a start"``.
+        What the tokens are, or the total of which they are a part, such as ``"a start"``.
     command : str
         The command to run next.
 
@@ -71,7 +71,7 @@ class Alert:
 
 
 class AlertData(NamedTuple):
-    """The data of a store from which alerts are computed.
+    """The data from which the alerts of a store are computed.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class AlertData(NamedTuple):
     memories : Arrays
         The memories.
     summary : StoreSummary
-        The headline numbers of the store.
+        The main numbers of the store.
     name : str
         Name of the store in a command.
     log : DataFrame or None
@@ -149,7 +149,7 @@ def facts_of(alerts: Sequence[Alert], summary: StoreSummary) -> list[tuple[str, 
 
 
 def is_uncapped(source: Source) -> bool:
-    """Return whether neither settings nor the system limit the number of memories."""
+    """Return whether neither the settings nor the agent's system limit the number of memories."""
     native = source.native_cap
     is_capped = native is not None and native.current() is not None
     return settings_of(source).policy is None and not is_capped
@@ -188,7 +188,7 @@ def _never_compacted(data: AlertData) -> Iterator[_Finding]:
 
 
 def _is_kept_small(data: AlertData) -> bool:
-    """Return whether a store is limited: it has a cap or an archive, or a program deletes rows."""
+    """Return whether a store has a cap or an archive, or another program deletes its rows."""
     source = data.source
     if source is None:
         return data.has_archive
@@ -226,7 +226,7 @@ def _ten_largest(data: AlertData) -> Iterator[_Finding]:
 
 
 def _never_read(data: AlertData) -> Iterator[_Finding]:
-    """Find loaded memories that no read of the access log names."""
+    """Find loaded memories that the access log has no read of."""
     log = data.log
     if log is None and data.source is not None:
         settings = settings_of(data.source)
@@ -246,12 +246,12 @@ def _never_read(data: AlertData) -> Iterator[_Finding]:
         if data.source is None:
             return
         frame = load(data.source, on_bad_row="keep")
-    chances = reading_chances(frame, log)
+    chance_labels = reading_chances(frame, log)
     loaded = frame[c.ACTIVE] & frame.get(c.LOADED_AT_START, default=True)
     reads = log[log[c.MEMORY_ID].isin(frame.loc[loaded, c.MEMORY_ID])]
     if len(reads) < MIN_READS or reads[c.AT].dt.date.nunique() < MIN_DAYS:
         return
-    unread = frame[loaded & frame[c.PRUNABLE] & (chances == "unread")]
+    unread = frame[loaded & frame[c.PRUNABLE] & (chance_labels == "unread")]
     tokens = int(unread[c.TOKENS].sum())
     if tokens >= NO_ALERT_BELOW:
         description = f"{counted(len(unread))}, by {counted(len(reads), 'reads')} of what is loaded"
@@ -268,14 +268,14 @@ def _cut(data: AlertData) -> Iterator[_Finding]:
             tokens = ceil(diagnostic.chars_cut / CHARS_PER_TOKEN)
             not_loaded = data.summary.not_loaded
             if data.source.index is not None and not_loaded.memories:
-                tokens = not_loaded.tokens  # as the table of the store has them
+                tokens = not_loaded.tokens  # the number in the table of the page
             yield _Finding(diagnostic.summary, tokens, ("doctor", data.name))
 
 
 def _not_read(data: AlertData) -> Iterator[_Finding]:
-    """Find files that an index names and that no memlab command reads.
+    """Find files that an index names, but that no memlab command reads.
 
-    Their lines in the index are loaded at a start, but belong to no memory that memlab knows.
+    A start loads the lines of the index that name these files, but memlab knows no memory of them.
     """
     if data.source is None or not data.summary.index_overhead:
         return
@@ -285,7 +285,7 @@ def _not_read(data: AlertData) -> Iterator[_Finding]:
 
 
 def _lost(data: AlertData) -> Iterator[_Finding]:
-    """Find memories that another program deleted and that are load-bearing or were asked for."""
+    """Find load-bearing or requested memories that another program deleted."""
     # An archive that cannot be read is reported by another command.
     with suppress(MemlabError), catch_warnings(action="ignore"):
         if data.source is None or not knows_losses(data.source):

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 PARTS: Final = ("decisions", "skills", "rejected paths", "protected", "unreadable", "episodes")
 """The parts of a start.
 
-All but ``"episodes"`` are load-bearing; ``"protected"`` are episodes with a protected tag.
+All parts except ``"episodes"`` are load-bearing. The part ``"protected"`` has the episodes with a
+protected tag.
 """
 INDEX_TEXT: Final = "text of the index"
-"""Part of a start that belongs to no memory: headings and prose of an index that is loaded."""
+"""Part of a start that belongs to no memory: the headings and prose of a loaded index."""
 _IF_ANY: Final = frozenset({"protected", "unreadable"})
 """Parts that are shown only if they are not empty."""
 CONTEXT_WINDOW: Final = 200_000
@@ -36,7 +37,16 @@ NO_ALERT_BELOW: Final = CONTEXT_WINDOW // 100
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """The size of a start, and its prunable share: 0 to 1, None for an empty start.
+    """The size of a start, and its prunable shares.
+
+    Attributes
+    ----------
+    memories, tokens : int
+        Number of memories that a start loads, and their tokens.
+    load_bearing, prunable : Size
+        The load-bearing and the prunable ones among these memories.
+    prunable_by_memories, prunable_by_tokens : float or None
+        The prunable share of the memories and of the tokens, from 0 to 1; None for an empty start.
 
     Examples
     --------
@@ -52,16 +62,18 @@ class Boot:
     prunable: Size
     prunable_by_memories: float | None
     prunable_by_tokens: float | None
-    """The prunable share of `tokens`; `prunable_by_memories` is that of `memories`."""
 
     @property
     def is_mostly_floor(self) -> bool:
-        """Whether no cap can help much: at least half of it, and 2,000 tokens, are load-bearing."""
+        """Whether at least half of the tokens, and 2,000 tokens, are load-bearing.
+
+        No cap can then make the start much smaller.
+        """
         return self.load_bearing.tokens >= max(NO_ALERT_BELOW, self.tokens / 2)
 
 
 def boot_context(frame: "HistoryLike") -> "pd.DataFrame":
-    """Return the memories and tokens that an agent loads at start, part by part.
+    """Return the memories and tokens of each part of what an agent loads at start.
 
     Parameters
     ----------
@@ -71,12 +83,15 @@ def boot_context(frame: "HistoryLike") -> "pd.DataFrame":
     Returns
     -------
     pandas.DataFrame
-        Indexed by ``part``, in the order of :data:`PARTS` (``facts`` in place of ``decisions`` if
-        the store is not an agent's own); the loaded ``memories`` and ``tokens``
-        (int64), and whether the part is ``load_bearing``. ``protected`` (episodes with a tag that a
-        person protects), ``unreadable`` (rows kept because they could not be interpreted) and
-        ``text of the index`` (headings and prose of an index, which belong to no memory) are
-        listed only if they are not empty. ``attrs`` holds the token rule.
+        One row for each part. The index ``part`` has the names in the order of :data:`PARTS`. The
+        columns are the loaded ``memories`` and ``tokens`` (int64), and ``load_bearing``, which is
+        true for a load-bearing part. ``attrs`` holds the token rule.
+
+        The first part is called ``decisions`` in the store of an agent that uses memlab, and
+        ``facts`` in others. Three parts are listed only if they are not empty: ``protected``
+        (episodes with a tag that a person protects), ``unreadable`` (rows that are kept because
+        they could not be interpreted) and ``text of the index`` (headings and prose of an index,
+        which belong to no memory).
 
     Examples
     --------
@@ -105,9 +120,10 @@ def boot_context(frame: "HistoryLike") -> "pd.DataFrame":
 
 
 def part_names(frame: "pd.DataFrame") -> tuple[str, ...]:
-    """Return the names of :data:`PARTS` in a frame: only an agent's own store has decisions.
+    """Return the names of :data:`PARTS` for the memories of a frame.
 
-    The semantic memories of other systems, such as the feedback that Claude Code keeps, are facts.
+    Semantic memories are called decisions only in a store of memlab's own format. Those of other
+    systems, such as the feedback that Claude Code keeps, are called facts.
     """
     return ("facts", *PARTS[1:]) if c.LOADED_AT_START in frame else PARTS
 
@@ -122,8 +138,8 @@ def part_sizes(memories: Arrays) -> dict[str, Size]:
 
 
 def parts_of(memories: Arrays) -> tuple[Ints, Flags]:
-    """Return each memory's number in :data:`PARTS`, and whether a start loads it."""
-    # Every episode is taken as protected here; the prunable ones get another number below.
+    """Return the number of each memory's part in :data:`PARTS`, and whether a start loads it."""
+    # First, every episode counts as protected; the prunable ones get another number below.
     by_kind = {"semantic": "decisions", "procedural": "skills", "episodic": "protected"}
     number_of_kind = [PARTS.index(by_kind[kind]) for kind in KINDS]
     part_numbers = np.array([*number_of_kind, PARTS.index("unreadable")])[memories.kind]
@@ -139,7 +155,7 @@ def parts_of(memories: Arrays) -> tuple[Ints, Flags]:
 def loaded_at_start(memories: Arrays) -> Flags:
     """Return flags of the memories that a start loads.
 
-    They are the active memories, or those of them that the source marks as loaded at start.
+    A start loads the active memories, or only those that the source marks as loaded at start.
     """
     if memories.at_start is None or not memories.at_start.any():
         return memories.active
@@ -149,13 +165,13 @@ def loaded_at_start(memories: Arrays) -> Flags:
 def entries_loaded(is_kept: Flags, *, is_loaded: Flags, is_active: Flags) -> Flags:
     """Return flags of the memories that a start loads after entries of an index were removed.
 
-    A cut index still loads as many entries as now, so entries below the cut move up. They are taken
-    to be in the order of writing.
+    A start loads as many entries of a cut index as before, so entries below the cut move up. The
+    entries are assumed to be in the order of writing.
 
     Parameters
     ----------
     is_kept : array of bool
-        Whether the entry of each memory is kept. Memories are in the order of writing.
+        Whether the entry of each memory is kept, in the order of writing.
     is_loaded : array of bool
         Whether each memory is loaded now.
     is_active : array of bool
@@ -186,7 +202,7 @@ def loaded_after(frame: "pd.DataFrame", is_kept: Flags, *, is_active: Flags | No
     is_kept : array of bool
         Whether each memory is kept.
     is_active : array of bool, optional
-        Whether each memory is active afterwards if it is kept. By default that does not change.
+        Whether each memory is active after the deletion if it is kept; by default as before.
     """
     memories = arrays_of(frame)
     is_loaded = loaded_at_start(memories)
@@ -214,7 +230,7 @@ def largest_start(memories: Arrays) -> int:
 
 
 def boot_of(memories: Arrays, rows: Flags) -> Boot:
-    """Return the size of a start that loads only some of the memories."""
+    """Return the size of a start, counting only the memories in `rows`."""
     loaded = rows & loaded_at_start(memories)
     total = size_of(memories, loaded)
     prunable = size_of(memories, loaded & memories.prunable)
@@ -234,9 +250,9 @@ def size_of(memories: Arrays, rows: Flags) -> Size:
 
 
 def cut_in_words(present: "pd.DataFrame") -> str:
-    """Return the end of a sentence about a cut index: how much of it a start loads.
+    """Return the end of a sentence about a cut index, with the part that a start loads.
 
-    It is empty if the index is not cut.
+    The text is empty if the index is not cut.
     """
     if c.LOADED_AT_START not in present:
         return ""
@@ -253,15 +269,15 @@ def cut_in_words(present: "pd.DataFrame") -> str:
 
 
 NEVER: Final = np.iinfo(np.int64).max
-"""The time at which a memory was superseded or deleted, if it was not."""
+"""Time of supersession or deletion of a memory that was not superseded or deleted."""
 
 
 def lifetimes(memories: Arrays) -> tuple[Ints, Ints, Ints]:
     """Return the times at which each memory was created, superseded and deleted.
 
-    Times are in microseconds since 1970, and `NEVER` if a memory was not superseded or deleted. A
-    retired memory counts as superseded. A memory without a creation time takes that of the memory
-    before it.
+    Times are in microseconds since 1970; `NEVER` stands for a memory that was not superseded or
+    deleted. A retired memory counts as superseded. A memory without a creation time gets the time
+    of the memory before it.
     """
     created_at = _filled_times(memories.created_at)
     count = len(created_at)
@@ -286,9 +302,10 @@ def lifetimes(memories: Arrays) -> tuple[Ints, Ints, Ints]:
 
 
 def _filled_times(times: Any) -> Ints:
-    """Return times in microseconds since 1970; a missing one becomes the one before it.
+    """Return times in microseconds since 1970, without missing values.
 
-    Missing times at the beginning become the first time that is known; 0 if none is.
+    A missing time gets the value of the time before it. Missing times at the beginning get the
+    first known time, or 0 if no time is known.
     """
     count = len(times)
     dated = np.flatnonzero(~np.isnat(times))
@@ -300,12 +317,12 @@ def _filled_times(times: Any) -> Ints:
 
 
 def successors(memories: Arrays) -> tuple[Ints, Ints]:
-    """Return the rows of superseded memories, and for each the row of its successor.
+    """Return the row numbers of superseded memories and of their successors.
 
-    The row of an unknown successor is -1.
+    The row number of an unknown successor is -1.
     """
     is_superseded = ~memories.active
-    if memories.deleted_at is not None:  # deleted memories are not active, but not superseded
+    if memories.deleted_at is not None:  # a deleted memory is inactive, but need not be superseded
         is_superseded &= np.isnat(memories.deleted_at) | memories.replaced
     superseded = np.flatnonzero(is_superseded)
     if not len(superseded):
@@ -326,16 +343,16 @@ _MAX_DEFAULT_INSTANTS: Final = 1_000
 _LAST_YEAR: Final = 9999
 """The last year of Python's calendar, which the axes of charts share."""
 _DEFAULT_FREQUENCIES: Final = ("s", "min", "h", "D", "W", "MS", "YS")
-"""Frequencies of a growth curve from which the finest that is coarse enough is chosen."""
+"""Frequencies to choose from; a growth curve has the finest that gives few enough instants."""
 
 
 def growth_curve(frame: "HistoryLike", *, freq: str | None = None) -> "pd.DataFrame":
-    """Return the size of a store at evenly spaced instants, by the rows of a frame.
+    """Return the size of a store at evenly spaced instants, computed from the rows of a frame.
 
     A row counts from its ``created_at`` on. A superseded row counts as active until its successor
-    was created, and as superseded from then on. If the successor is not in the frame, the row
-    counts as superseded from the beginning. A retired row counts as active until it was last
-    retired. A row without a usable time takes that of the row inserted before it.
+    was created, and then as superseded. If the successor is not in the frame, the row counts as
+    superseded from the beginning. A retired row counts as active until it was last retired. A row
+    without a usable time gets the time of the row inserted before it.
 
     With a frame of a whole past (:func:`memlab.load_past`), deletions reduce the curve. Memories
     that were deleted without an archive are unknown. The curve is then a lower bound, and its
@@ -354,7 +371,7 @@ def growth_curve(frame: "HistoryLike", *, freq: str | None = None) -> "pd.DataFr
     -------
     pandas.DataFrame
         Columns as in :data:`memlab.columns.GROWTH_DTYPES`. The index ``at`` has instants in UTC:
-        the first is before the time of the first row, the last at or after that of the last row.
+        the first is before the first row was written, and the last is not before the last row was.
         Prunable shares are NaN while no row is active. ``attrs`` has the token rule, the caveat as
         a sentence, and the number of rows without a usable time.
 
@@ -419,16 +436,16 @@ def _caveat(frame: "pd.DataFrame") -> str:
 
 
 class _Cumulative(NamedTuple):
-    """Cumulative numbers of memories and tokens, shape (instants,)."""
+    """Cumulative numbers of memories and of their tokens, one for each instant."""
 
     memories: Ints
     tokens: Ints
 
 
 def _cumulative(times: Ints, tokens: Ints, at: Ints) -> _Cumulative:
-    """Return the number of memories whose time is at or before each instant, and their tokens.
+    """Count, for each instant in `at`, the memories whose time is not later, and their tokens.
 
-    `times` and `tokens` have a number for each memory.
+    `times` and `tokens` have one value for each memory.
     """
     order = np.argsort(times, kind="stable")
     totals = np.concatenate([[0], np.cumsum(tokens[order])])
@@ -482,7 +499,7 @@ _LISTED_FUTURE: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class FutureDates:
-    """Creation times in the future: more than a day after now.
+    """Creation times in the future, which means more than a day after the present moment.
 
     Attributes
     ----------
@@ -514,18 +531,21 @@ class FutureDates:
 
     @property
     def is_wrong_clock(self) -> bool:
-        """Whether a clock may be wrong: more than three dates, and a tenth of all, are ahead."""
+        """Whether so many dates are in the future that a clock may be wrong.
+
+        This is so for more than three dates and more than a tenth of all dates.
+        """
         return int(self.ahead.sum()) > max(3, len(self.ahead) // 10)
 
     @property
     def left_out(self) -> Flags:
-        """Flags of the rows whose dates are not used; none if a clock may be wrong."""
+        """Flags of the rows whose dates are not used; no row if a clock may be wrong."""
         return np.zeros(len(self.ahead), dtype=bool) if self.is_wrong_clock else self.ahead
 
     def in_words(self, ids: Sequence[str]) -> str:
-        """Return a sentence with the number and ids of rows dated in the future; else empty.
+        """Return a sentence with the number and ids of the rows dated in the future.
 
-        `ids` are the ids of all rows.
+        It is empty if there are none. `ids` has the ids of all rows.
         """
         count = int(self.ahead.sum())
         if not count:

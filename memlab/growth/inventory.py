@@ -14,7 +14,7 @@ from memlab.frame.fields import arrays_of
 from memlab.frame.loading import load
 from memlab.growth.context import largest_start
 from memlab.sources.checkouts import Project
-from memlab.sources.kinship import Kinship, contents_of, kinships_among, merge_step
+from memlab.sources.kinship import Kinship, digests_in, kinships_among, merge_step
 from memlab.sources.kinship import table_of as kinship_table
 from memlab.sources.opening import Recognised, find_below, source_of_kind, usual_places
 from memlab.sources.result_cache import shared_results
@@ -28,9 +28,9 @@ class Store:
     Attributes
     ----------
     system : str
-        The system that it belongs to.
+        The system to which the store belongs.
     location : str
-        The path or URL that every command takes.
+        The path or URL of the store, as commands take it.
     memories : int or None
         Number of memories; None if the store cannot be read.
     tokens_at_start : int or None
@@ -38,11 +38,11 @@ class Store:
     last_written : datetime or None
         Creation time of the newest memory, in UTC.
     problem : str
-        The reason for which the store cannot be read; empty if it can.
+        The reason for which the store cannot be read; empty if it can be read.
     project : str
-        Path of the project that its memories are about; empty if it is not known.
+        Path of the project that the memories are about; empty if it is not known.
     is_orphaned : bool
-        Whether the path of its project does not exist.
+        Whether the path of the project does not exist.
 
     Examples
     --------
@@ -63,7 +63,7 @@ class Store:
 
 @dataclass(frozen=True, repr=False)
 class Inventory(DisplayMixin):
-    """The stores that were found, and what was searched.
+    """The stores that were found, and the folders that were searched.
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ def find(folder: str | PathLike[str] | None = None) -> Inventory:
     Parameters
     ----------
     folder : str or Path, optional
-        Where to search; the default is the places where supported systems put their stores. Links
+        The folder to search; by default the places where supported systems put their stores. Links
         are not followed.
 
     Returns
@@ -204,15 +204,15 @@ def _measured_store(
 ) -> Store:
     """Return a recognised store with its size, or with the reason for which it cannot be read.
 
-    If it is a folder that can be merged, the digests of its memories are added to `contents`, by
-    scheme and by location. Its project is added to `projects`, by location.
+    The project of the store is added to `projects`, by location. If the store is a folder that can
+    be merged, the digests of its memories are added to `contents`, by scheme and by location.
     """
     location = str(recognised.path)
     try:
         source = source_of_kind(recognised.scheme, location)
         frame = load(source, on_bad_row="keep")
         if source.intake is not None and len(frame):  # folders of other kinds are never merged
-            contents.setdefault(source.scheme, {})[location] = contents_of(source)
+            contents.setdefault(source.scheme, {})[location] = digests_in(source)
         project = source.find_project()
         projects[location] = project
     except MemlabError as error:

@@ -1,4 +1,4 @@
-"""The headline numbers of a store: its size, the pace at which it grows, and a forecast."""
+"""The main numbers of a store: its size, the pace at which it grows, and a forecast."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ Rates = NDArray[np.float64]
 PACE_WINDOWS: Final = 8
 """Maximum number of windows in which the pace is measured."""
 PACE_WINDOW: Final = timedelta(days=7)
-"""Length of each of these windows."""
+"""Length of a window in which the pace is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,8 @@ class Pace:
     last_at : datetime
         When the last row was written.
     while_active : float
-        Rows a day in the weeks before `last_at`, as many as the windows are at most.
+        Rows a day in the last eight weeks before `last_at`, or in all time before it if that is
+        less.
     mean : float
         Mean of the rates.
 
@@ -88,10 +89,10 @@ class Forecast:
     threshold : int
         The threshold in rows.
     passed_at : datetime or None
-        The time since which it is exceeded; None if it is not.
+        The time since which the threshold is exceeded; None if it is not exceeded.
     expected, earliest, latest : datetime or None
-        When it will be exceeded at the usual, the highest and the lowest pace. None if it is
-        exceeded already, or never will be at that pace.
+        When the threshold will be exceeded at the usual, the highest and the lowest pace. None if
+        it is exceeded already, or if it will never be exceeded at that pace.
 
     Examples
     --------
@@ -108,40 +109,43 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StoreSummary(DisplayMixin):
-    """The headline numbers of a store.
+    """The main numbers of a store.
 
     Attributes
     ----------
     rows, superseded : Size
-        All rows, and superseded ones, which no compaction deletes.
+        All rows, and the superseded rows, which no compaction deletes.
     boot, parts : Boot, dict of str to Size
-        What a start loads, and its non-empty parts; see :data:`memlab.growth.context.PARTS`.
+        What a start loads, and the size of each part of a start that is not empty; see
+        :data:`memlab.growth.context.PARTS`.
     not_loaded, inactive, retired : Size
-        Not loaded at start: active rows of a source that loads only some; rows that are inactive
-        and not superseded; and rows that plans retired.
+        Rows that a start does not load: active rows of a source that loads only some of them;
+        rows that are inactive and not superseded; and rows that plans retired.
     reached, unlisted : Size
-        In a folder with an index, files that the index does not name: those that a hub names, and
-        those that nothing names. ``columns.INDEX_STATE`` says which they are.
+        Files that the index of a folder does not name: those that a hub names, and those that
+        nothing names. ``columns.INDEX_STATE`` has the state of each file.
     doubtful : Size
         Rows that count as load-bearing until a person decides; ``columns.DOUBT`` has the reason.
     index_overhead : int
         Tokens that a start loads and that belong to no memory: headings and prose of an index.
     pace, forecast : Pace, Forecast or None
-        None if no prunable row has been written; None if no threshold was given.
+        The pace is None if no prunable row was written. The forecast is None if no threshold was
+        given.
     first_at, last_at : datetime or None
         The earliest and the latest creation time.
     out_of_order, undated, without_zone : int
         Rows created before a row that was inserted earlier; rows without a usable creation time;
         and rows whose creation time has no time zone and was read as UTC.
     dangling : int
-        Rows whose ``superseded_by`` names no row of the store, nor of its known past.
+        Rows whose ``superseded_by`` names a row that is neither in the store nor in its known past.
     starts : tuple of Size
-        Size of each start, if starts load different memories: one for each project.
+        Size of each start. There is one for each project if their starts load different memories.
     loads_any : bool
-        Whether a start loads any memories; else ``boot`` are the memories that an agent searches.
+        Whether a start loads any memories. If not, ``boot`` is the size of the memories that an
+        agent searches.
     floor_not_loaded : Size
         Active load-bearing rows that a start does not load, such as those below the cut of an
-        index. They are also in ``not_loaded``.
+        index. ``not_loaded`` includes them.
 
     Examples
     --------
@@ -176,7 +180,7 @@ class StoreSummary(DisplayMixin):
     index_overhead: int = 0
 
     def sheet(self) -> TextPage:
-        """Return the page that is printed."""
+        """Return the summary as a page."""
         boot = self.boot
         span = ""
         if self.first_at and self.last_at:
@@ -214,19 +218,20 @@ class StoreSummary(DisplayMixin):
 def summarize(
     frame: "HistoryLike", *, now: datetime | None = None, threshold: int | None = None
 ) -> StoreSummary:
-    """Return the headline numbers of a store.
+    """Return the main numbers of a store.
 
     The pace is measured in at most eight windows of seven days, counted back from `now`. No window
     reaches before the oldest prunable row, because deleted rows are unknown. If all rows are less
-    than a week old, there is one window that reaches to the oldest, of at least a day. The forecast
-    is the number of rows until the threshold is exceeded, ``threshold + 1 - backlog``, divided by
-    the pace.
+    than a week old, there is one window: it reaches back to the oldest row, and at least a day.
+
+    The forecast divides ``threshold + 1 - backlog``, the number of rows until the threshold is
+    exceeded, by the pace.
 
     Parameters
     ----------
     frame : DataFrame, path, URL, SqliteMemoryStore or Source
         A frame from :func:`memlab.load_past` or :func:`memlab.load`, or the store itself. Deleted
-        memories do not count as present; they count in the pace, and as successors of others.
+        memories are not counted as present, but they count in the pace and as successors.
     now : datetime, optional
         The present moment, with a time zone; the current time by default.
     threshold : int, optional
@@ -254,9 +259,9 @@ def summarize(
 
 
 def past_arrays(source: "Source", *, on_bad_row: "OnBadRow" = "raise") -> tuple[Arrays, str]:
-    """Return the arrays of a store's whole past, and an error message of its archive.
+    """Return the arrays of a store's whole past, and an empty error message.
 
-    If the archive can be read, the message is empty. If not, the arrays hold the present alone.
+    If the archive cannot be read, return the arrays of the present memories and the error message.
     """
     from memlab.frame.labelling import read_memories
     from memlab.sources.base import has_past
@@ -280,7 +285,7 @@ def summary_of(
     token_rule: str = ESTIMATE_RULE,
     index_overhead: int = 0,
 ) -> StoreSummary:
-    """Return the headline numbers of memories as arrays; see :func:`summarize`.
+    """Return the main numbers of memories that are given as arrays; see :func:`summarize`.
 
     `index_overhead` is the number of tokens of the loaded index that belong to no memory.
     """
@@ -330,7 +335,7 @@ def summary_of(
 
 
 def _pace(created: NDArray[np.datetime64], now: np.datetime64) -> Pace | None:
-    """Return the pace, measured in windows counted back from `now`; None without rows by then."""
+    """Measure the pace in windows counted back from `now`; None if no row was written before it."""
     written = created[created <= now]
     if not len(written):
         return None
@@ -349,10 +354,10 @@ def _pace(created: NDArray[np.datetime64], now: np.datetime64) -> Pace | None:
 
 
 def _rates(written: NDArray[np.datetime64], until: np.datetime64) -> tuple[Rates, float]:
-    """Return the rates in windows back from a moment, ascending, and the length of a window.
+    """Return the sorted rates in windows before a moment, and the length of a window.
 
-    Rates are in rows a day, the length is in days. No window reaches before the oldest row, except
-    that one window has at least a day.
+    Rates are in rows a day, and the length is in days. No window reaches before the oldest row,
+    unless that row is less than a day old: then there is one window of a day.
     """
     ages = (until - written) / np.timedelta64(1, "D")
     days = PACE_WINDOW / timedelta(days=1)
@@ -365,7 +370,7 @@ def _rates(written: NDArray[np.datetime64], until: np.datetime64) -> tuple[Rates
 
 
 def _rate_before(last_written: np.datetime64, written: NDArray[np.datetime64]) -> float:
-    """Return the rows a day in the time of all windows before the last row, or since the first."""
+    """Return the rows a day in the eight weeks before the last row, or since the first row."""
     ages = (last_written - written) / np.timedelta64(1, "D")
     longest = PACE_WINDOWS * (PACE_WINDOW / timedelta(days=1))
     days = min(max(float(ages.max()), 1.0), longest)
@@ -397,9 +402,10 @@ def _forecast(
 
 
 def _passed_at(memories: Arrays, threshold: int) -> datetime:
-    """Return the time since which the backlog exceeds a threshold, which it exceeds now."""
+    """Return the time since which the backlog exceeds a threshold; it must exceed it now."""
     is_prunable = ~memories.load_bearing
     created_at, superseded_at, deleted_at = context.lifetimes(memories)
+    # Each memory adds 1 to the backlog when it is created, and subtracts 1 when it leaves.
     starts = created_at[is_prunable]
     ends = np.minimum(superseded_at, deleted_at)[is_prunable]
     ends = ends[ends < context.NEVER]
@@ -413,7 +419,7 @@ def _passed_at(memories: Arrays, threshold: int) -> datetime:
 
 
 def _shares(part: Size, summary: StoreSummary) -> str:
-    """Return the share of a part in the memories that a start loads, in words."""
+    """Return as text the share of a part in what a start loads."""
     boot = summary.boot
     memories = f"{percent(part.memories / boot.memories)} of {counted(boot.memories, 'memories')}"
     tokens = percent(part.tokens / boot.tokens) if boot.tokens else "none"
@@ -423,7 +429,7 @@ def _shares(part: Size, summary: StoreSummary) -> str:
 
 
 def _floor_in_words(summary: StoreSummary) -> str:
-    """Return how many memories are load-bearing, and how many of these a start loads."""
+    """Return as text the number of load-bearing memories, and how many of them a start loads."""
     loaded = summary.boot.load_bearing
     not_loaded = summary.floor_not_loaded.memories
     if not loaded.memories and not not_loaded:
@@ -488,7 +494,7 @@ def _pace_in_words(pace: Pace) -> str:
 
 
 def _periods_in_words(pace: Pace) -> str:
-    """Return the windows of a pace as text: weeks, or a number of periods."""
+    """Return the windows of a pace as text, such as "week by week"."""
     if pace.window_days == 7:
         return "week by week"
     return f"each of {counted(pace.windows, 'periods')}"
@@ -500,7 +506,7 @@ def _rate_text(per_day: float) -> str:
 
 
 def _exceeded_at(now: datetime, rows: int, rate: float) -> datetime | None:
-    """Return when a number of further rows is written, at a rate in rows a day; None if never."""
+    """Return the time at which `rows` more rows are written at a daily rate; None for never."""
     if not rate:
         return None
     try:

@@ -182,10 +182,11 @@ def budget_by_use(
     """Replay :class:`~memlab.Activation` with retiring at several token budgets.
 
     The budgets are shares of the prunable tokens: 0.1, 0.2 and so on, up to the first whose lower
-    limit meets the target. In a replay, the budget is this share of the mean number of prunable
-    tokens at the reads that count. In the result, ``tokens`` is the same share of the mean number
-    that is expected until the horizon. Both include the tokens of load-bearing memories. If a start
-    loads the memories, a read of a loaded one is assumed to leave no trace.
+    limit meets the target. The prunable tokens of the replay are their mean number at the reads
+    that count. The prunable tokens of the result are the mean number that is expected from now
+    until the horizon: ``tokens`` is a share of it. Both budgets also include the tokens of
+    load-bearing memories. If a start loads the memories, a read of a loaded memory is assumed to
+    leave no trace.
 
     The limits of each share are Wilson's score interval (Wilson 1927) for half the reads, widened
     because reads of one day are alike (Kish 1965) and periods of a store differ.
@@ -234,6 +235,7 @@ def budget_by_use(
     floor_tokens = lifetimes.floor.tokens
     is_active_at_end = lifetimes.end == len(history)
     is_prunable_at_end = lifetimes.ever_prunable & is_active_at_end
+    # At each moment: tokens of the memories written so far that are still prunable at the end.
     prunable_tokens = np.cumsum(np.where(is_prunable_at_end, lifetimes.tokens, 0))
     mean_tokens_until_horizon = 0.0
     if len(history):
@@ -291,6 +293,6 @@ def _counted_reads(history: ReplayHistory, day: Times) -> Flags:
 
 
 def _served_by(history: ReplayHistory, policy: Policy) -> Floats:
-    """Return 1 for each reference that a policy serves if it retires memories, else 0."""
+    """Replay a policy that retires memories; return 1 for each reference served, 0 for others."""
     replay = walk_through(history, policy, retire=True)
     return replay.references[KEPT].to_numpy(dtype=np.float64)

@@ -68,16 +68,20 @@ def variants(
 
 
 def _is_varied(size: Setting, given_sizes: set[str]) -> bool:
-    """Return whether several values of a size are tried; they are not if another was given."""
-    is_age = size.size_unit == "age"  # an age goes with a number or a number of tokens
+    """Return whether a size setting gets values in each variant.
+
+    A number of memories or tokens is left at its default if only the other one was given.
+    """
+    is_age = size.size_unit == "age"
     is_given = size.name in given_sizes
     return is_age or is_given or not given_sizes
 
 
 def _varied_sizes(policy: PolicyEntry, *, both: bool) -> Sequence[Setting | None]:
-    """Return the size settings of a policy to vary: the first, and with `both` all but ages.
+    """Return the size settings of a policy that are varied.
 
-    A required size comes before an optional one, and an age comes last.
+    Only the first one is varied; with `both`, all others that are not an age are varied too. A
+    required size comes before an optional one, and an age comes last.
     """
     sizes = [setting for setting in policy.settings.values() if setting.size_unit]
     sizes.sort(key=lambda setting: (setting.default is not REQUIRED, setting.size_unit == "age"))

@@ -26,7 +26,7 @@ FEW_REFERENCES: Final = 30
 GOOD_SHARE: Final = 0.9
 """Share of references that an advised rule should serve."""
 MAX_LOST_SHARE: Final = 0.01
-"""Share of references that a deletion without loss may lose."""
+"""Share of references up to which a deletion counts as one without loss."""
 
 _LEGEND: Final = {
     "served": (
@@ -75,7 +75,7 @@ class Comparison(DisplayMixin):
     every : int
         Number of rows written from one application of a policy to the next.
     token_budget : int or None
-        Largest 95th percentile of a start of the policies that are shown.
+        Number of tokens that 95% of starts may not exceed; other policies are not shown.
     retires : bool
         Whether a plan can retire memories of the store.
     log : tuple of str
@@ -129,7 +129,7 @@ class Comparison(DisplayMixin):
 
     @property
     def searched(self) -> bool:
-        """Whether no memory of the store is loaded at start."""
+        """Whether the agent only searches the memories, so that none is loaded at start."""
         return bool(self.table.attrs.get(col.RECALLED))
 
     @property
@@ -140,8 +140,9 @@ class Comparison(DisplayMixin):
 
     @property
     def advised(self) -> pd.Series | None:
-        """The row of the advised rule; None if there is too little evidence, or to keep all.
+        """The row of the advised rule.
 
+        It is None if there is too little evidence, or if the advice is to keep all memories.
         If a start loads memories, the row is taken from the cheapest cost group in which a rule
         serves nine in ten references: the one that serves most, or that of the newest memories if
         the difference does not exceed noise. If memories are searched, it is the row that deletes
@@ -175,7 +176,8 @@ class Comparison(DisplayMixin):
     def _best_retired(self) -> pd.Series | None:
         """The row that serves most of those that retire; None if no policy was to retire."""
         rows = self.fitting[self.fitting["retire"] & (self.fitting["options"] != "")]
-        rows = rows[~rows["hindsight"] & (rows["rule"] == "")]
+        is_given_policy = rows["rule"] == ""  # rules tried by default have a name
+        rows = rows[~rows["hindsight"] & is_given_policy]
         if rows.empty or not self.references:
             return None
         return _row_of_largest(rows, "served")
@@ -247,6 +249,7 @@ class Comparison(DisplayMixin):
         if not best["newest"] and exceeds_noise:
             return f"{statement}, {_gain_over_newest(best, others)}"
         runner_up = others.iloc[0]
+        # The row of the newest memories is the best one if no other exceeds it beyond noise.
         if runner_up["served"] > best["served"]:
             return f"{statement}{_none_better(others)}"
         if runner_up["served"] == best["served"]:
@@ -263,6 +266,7 @@ class Comparison(DisplayMixin):
             deleted = counted(without_loss["deleted"])
             lost = f"loses {without_loss['lost']:,} of {counted_references}"
             return f"{start}; {without_loss.name} deletes {deleted} and {lost}."
+        # The group with the most tokens loses least.
         cost_group = self.comparable["cost_group"]
         rows = self.comparable[cost_group == cost_group.max()]
         best = _row_of_largest(rows, "served")
@@ -333,8 +337,8 @@ class Comparison(DisplayMixin):
         removing = rows
         if not by_rule:
             removing = rows[(rows["deleted"] > 0) | (rows["policy"] == KeepAll.name)]
-        # The cost of given policies is not compared: one that retires is applied at night, and so
-        # always costs a little more.
+        # Rows of given policies are repeated if they serve equally. Their costs always differ a
+        # little, because a policy that retires is applied at night.
         compared = ["served"]
         if by_rule:
             compared += ["offline_optimum", "boot_tokens_mean", "boot_tokens_p95", "deleted"]
@@ -436,8 +440,8 @@ class Comparison(DisplayMixin):
         if self.searched:
             need = command("rows", self.store, "--by", "need", *self.log)
             steps.append(_Step(need, "what would be worth loading at start"))
-        explains_size = self.references < FEW_REFERENCES and not self.harvests
-        if not self.searched and not explains_size and self.memories != 0:
+        has_size_step = self.references < FEW_REFERENCES and not self.harvests
+        if not self.searched and not has_size_step and self.memories != 0:
             steps.append(_Step(command("size", self.store, *self.log), "which cap is safe"))
         if advised is not None and advised["options"]:
             options = list(self.log)
@@ -489,10 +493,10 @@ def _none_better(others: pd.DataFrame) -> str:
     if not (others["behind_low"] > 0).any():
         return "; all rules are equal within noise."
     ending = ", and no rule serves more beyond noise"
-    best = others.iloc[0]
-    if round(100 * best["gain"]) == 0:
+    runner_up = others.iloc[0]
+    if round(100 * runner_up["gain"]) == 0:
         return f"{ending}."
-    return f"{ending}: {best.name} serves {_points(best, 'gain')} more."
+    return f"{ending}: {runner_up.name} serves {_points(runner_up, 'gain')} more."
 
 
 def _points(row: pd.Series, name: str, *, unit: bool = True) -> str:

@@ -34,7 +34,7 @@ class EffectivePolicy(NamedTuple):
     def keep(self, settings: Settings) -> int | None:
         """Return the cap of a policy by recency; None for another policy.
 
-        If the policy's number has expired, it is the expired cap of the settings.
+        Without a policy, such as one whose number has expired, it is the cap of the settings.
         """
         if self.policy is None:
             return settings.keep_recent
@@ -84,8 +84,8 @@ def policy_in_force(source: Source) -> EffectivePolicy:
     )
 
 
-def remembered_policy(source: Source) -> tuple[Policy, str]:
-    """Return the policy in force, and a note on its number.
+def require_policy(source: Source) -> tuple[Policy, str]:
+    """Return the policy in force and a note on its number; raise an error if none is set.
 
     Raises
     ------

@@ -49,10 +49,11 @@ class Kinship:
     repository : str
         The repository of which both projects are worktrees, or were; empty for none.
     remote : str
-        The remote of which both projects are clones; empty for none. Two clones can be meant.
+        The remote of which both projects are clones; empty for none. A person may have two clones
+        on purpose.
     name : str
-        The name of the missing project of one folder, if the project of the other is the only one
-        of that name; empty for none.
+        The name of a missing project, if the project of the other folder is the only one with this
+        name; empty for none.
     """
 
     merge_into: str
@@ -81,7 +82,7 @@ class Kinship:
         return reasons
 
 
-def contents_of(source: Source) -> frozenset[str]:
+def digests_in(source: Source) -> frozenset[str]:
     """Return the digests of the prunable memories of a folder that have a text."""
     return frozenset(_sizes_by_digest(source))
 
@@ -230,8 +231,9 @@ def _shared_repository(first: Project, second: Project) -> str:
         if checkout.below:  # go up from the subfolder to the root of the missing worktree
             depth = len(PurePath(checkout.below).parts)
             root = root.parents[depth - 1]
-        is_same_place = str(root / checkout.below) == missing.path
-        if is_same_place and root in set(worktrees_of(checkout.repository)):
+        # The path ends with the same subfolder as that of the present project.
+        is_same_subfolder = str(root / checkout.below) == missing.path
+        if is_same_subfolder and root in set(worktrees_of(checkout.repository)):
             return str(checkout.repository)
     return ""
 
@@ -247,9 +249,9 @@ def _shared_remote(first: Project, second: Project) -> str:
 
 
 def _paths_by_unique_name(projects: Mapping[str, Project | None]) -> dict[str, str]:
-    """Return the path of each existing project whose last name no other project has, by the name.
+    """Return the path of each existing project with a unique name, by that name.
 
-    A project of a person's home or at the root of the file system has no name of its own.
+    The name is the last part of the path. A project at the root of the file system has no name.
     """
     paths_by_name: dict[str, set[str]] = {}
     for project in projects.values():
@@ -266,7 +268,10 @@ def _paths_by_unique_name(projects: Mapping[str, Project | None]) -> dict[str, s
 def _name_of_missing(
     first: Project, second: Project, path_by_unique_name: Mapping[str, str]
 ) -> str:
-    """Return the name of a missing project that the other project alone has; empty for none."""
+    """Return the name of a missing project if only the other project has the same name.
+
+    The result is empty for none.
+    """
     for missing, present in ((first, second), (second, first)):
         name = PurePath(missing.path).name
         path = path_by_unique_name.get(name, "")
@@ -278,8 +283,8 @@ def _name_of_missing(
 def kinships_of(source: Source) -> Sequence[Kinship]:
     """Return the pairs of a folder and the folders of other projects beside it.
 
-    Of the other folders, only files with the size of one of its memories are read, and the whole
-    folder if enough of them are equal.
+    To save time, only those files of another folder are read first whose size is that of a memory
+    of the source. If enough of these files are equal to memories, the whole folder is read.
     """
     siblings = source.siblings()
     if not siblings:
@@ -295,7 +300,7 @@ def kinships_of(source: Source) -> Sequence[Kinship]:
         contents[sibling.name] = frozenset()
         if len(_equal_files(sibling, sizes_by_digest)) >= MIN_EQUAL:
             with suppress(MemlabError):  # opening that folder alone shows the error
-                contents[sibling.name] = contents_of(sibling)
+                contents[sibling.name] = digests_in(sibling)
     return [
         kinship
         for kinship in kinships_among(contents, projects)
@@ -304,7 +309,10 @@ def kinships_of(source: Source) -> Sequence[Kinship]:
 
 
 def _equal_files(sibling: Source, sizes_by_digest: Mapping[str, int]) -> set[str]:
-    """Return the digests that a file of a folder has; files of other sizes are not read."""
+    """Return those digests of memories that a file of another folder has too.
+
+    Files of other sizes are not read.
+    """
     digests: set[str] = set()
     sizes_to_read = set(sizes_by_digest.values())
     if not sizes_to_read or not isinstance(sibling, FolderSource):

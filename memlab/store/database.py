@@ -81,7 +81,8 @@ read-only."""
 
 def memlab_error_for(error: sqlite3.Error | UnicodeDecodeError, path: Path | str) -> MemlabError:
     """Return the error to raise for an error of SQLite on the store at `path`."""
-    if isinstance(error, UnicodeDecodeError):  # the message of SQLite quotes the damaged text
+    # Python cannot decode an error message of SQLite that quotes text of a damaged file.
+    if isinstance(error, UnicodeDecodeError):
         return StoreError(_MESSAGES["CORRUPT"].format(path=path, error=error))
     if str(error).startswith("Could not decode to UTF-8"):
         return BadRowError(f"{path} holds text that is not UTF-8: {error}; memlab doctor names it")
@@ -425,7 +426,7 @@ def connect_reading(uri: str, *, busy_timeout: float = 5.0) -> sqlite3.Connectio
 def text_read_as(
     connection: sqlite3.Connection, factory: Callable[[bytes], Any] = bytearray
 ) -> Iterator[None]:
-    """Read text with a factory in the block, such as bytearray.
+    """Return texts as the type that a factory makes, such as bytearray, within the block.
 
     A bytearray differs from a blob, and need not be UTF-8.
     """

@@ -25,13 +25,15 @@ def run_suite(arguments: Sequence[str]) -> int:
 
     The shell command is ``python -m memlab.testing test_lines.py``.
 
-    An adapter passed the whole suite if each test of :class:`ReadingSuite`, or of
-    :class:`DeletingSuite` if its class inherits from that, ran and passed, and none was replaced,
-    deselected or skipped, except by the suite itself. The record is a JSON file beside the module
-    of the adapter. It holds for the code of that module, or of all modules in the folder of the
-    module and below if it is part of a package, and for one version of the suite. It does not hold
-    for code elsewhere, such as that of dependencies. An adapter that only reads gets no record, for
-    it needs none.
+    The suite is the class of memlab.testing from which the tests of the adapter inherit:
+    :class:`DeletingSuite`, or :class:`ReadingSuite`. An adapter passed the whole suite if every
+    test of this class passed, and no test was replaced, deselected or skipped. Tests that the suite
+    itself skips do not count.
+
+    The record is a JSON file beside the module of the adapter. It is valid for one version of the
+    suite and for the present code of the module. For a module in a package, this includes all
+    modules in the same folder and below. Other code, such as that of dependencies, may change. An
+    adapter that only reads needs no record, and gets none.
 
     Parameters
     ----------
@@ -73,11 +75,12 @@ class _Recorder:
 
     def __init__(self) -> None:
         self.passed_adapters: list[str] = []
+        # All of these have the id of a test class as key; see `_class_id`.
         self._suites: dict[str, type[ReadingSuite]] = {}
-        self._addresses: dict[str, str] = {}
-        self._names: defaultdict[str, set[str]] = defaultdict(set)
+        self._adapter_addresses: dict[str, str] = {}  # "module:Class" of the adapter under test
+        self._passed_tests: defaultdict[str, set[str]] = defaultdict(set)  # without parameters
+        self._passed_counts: defaultdict[str, int] = defaultdict(int)
         self._faults: defaultdict[str, list[str]] = defaultdict(list)
-        self._counts: defaultdict[str, int] = defaultdict(int)
 
     def pytest_configure(self, config: pytest.Config) -> None:
         config.addinivalue_line("markers", "long: takes many seconds, or kills a process")
@@ -107,11 +110,12 @@ class _Recorder:
         elif report.skipped and not _is_skipped_by_suite(report):
             self._faults[class_id].append(f"{test} was skipped")
         elif report.when == "call":
-            self._names[class_id].add(test.partition("[")[0])
-            self._counts[class_id] += 1
+            # A test that the suite itself skipped counts as passed.
+            self._passed_tests[class_id].add(test.partition("[")[0])
+            self._passed_counts[class_id] += 1
 
     def _note_adapter(self, class_id: str, address: str) -> None:
-        first_address = self._addresses.setdefault(class_id, address)
+        first_address = self._adapter_addresses.setdefault(class_id, address)
         if first_address != address:
             self._faults[class_id].append(f"it made stores of {first_address} and of {address}")
 
@@ -122,7 +126,7 @@ class _Recorder:
         lines = []
         for class_id, suite in self._suites.items():
             faults = [*self._faults[class_id], *self._missing(class_id, suite)]
-            address = self._addresses.get(class_id, "")
+            address = self._adapter_addresses.get(class_id, "")
             if faults or not address:
                 summary = "; ".join(faults[:3]) or "no test of it ran"
                 lines.append(f"{suite.__name__}: no record, because {summary}")
@@ -144,7 +148,7 @@ class _Recorder:
                 continue
             if getattr(suite, name) is not getattr(base, name):
                 missing.append(f"{name} is replaced")
-            elif name not in self._names[class_id]:
+            elif name not in self._passed_tests[class_id]:
                 missing.append(f"{name} did not run")
         return missing
 
@@ -152,7 +156,7 @@ class _Recorder:
         """Write the record of an adapter that deletes; return the line on it."""
         from memlab.testing import DeletingSuite
 
-        count = self._counts[class_id]
+        count = self._passed_counts[class_id]
         if not issubclass(suite, DeletingSuite):
             return f"{address} passed {count} tests; it only reads, so it needs no record"
         module, _, name = address.partition(":")

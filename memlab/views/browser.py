@@ -4,7 +4,7 @@ import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -84,6 +84,36 @@ _GRID_OPTIONS: Final[dict[str, Any]] = {
 """Options of the grid: a box below each heading filters its column, and a button sorts by it."""
 
 
+class _GroupChart(NamedTuple):
+    """A chart whose rows can be selected.
+
+    Attributes
+    ----------
+    widget : Brush or None
+        The chart; None if there is no data to draw.
+    members : dict of str to array of bool
+        For each row of the chart, by its name: whether each memory belongs to it.
+    """
+
+    widget: Any
+    members: dict[str, Flags]
+
+
+class _Deletion(NamedTuple):
+    """A deletion of this browser that can be undone.
+
+    Attributes
+    ----------
+    receipt : Receipt
+        The receipt of the deletion.
+    is_deleted : array of bool
+        Whether each memory was deleted by it.
+    """
+
+    receipt: Receipt
+    is_deleted: Flags
+
+
 class MemoryBrowser(DisplayMixin):
     """A grid of a store's memories, with charts and a range of time to filter it.
 
@@ -125,12 +155,12 @@ class MemoryBrowser(DisplayMixin):
         listed = rows_of(history, by="age")
         listed = listed.sort_values(c.POSITION, ascending=False, kind="stable")
         self.memories: pd.DataFrame = pd.DataFrame(listed.reset_index(drop=True))
+        # `present` has the same rows as `memories` in the same order, so flags apply to both.
         present = present_rows(history.past).sort_values(c.POSITION, ascending=False)
         present = present.reset_index(drop=True)
         self._is_prunable = present[c.PRUNABLE].to_numpy(dtype=bool)
         self._members_by_part = _members_by_part(present)
         self._members_by_age_and_use = _members_by_age_and_use(present, history.references)
-        self._members_of_charts = [self._members_by_part, self._members_by_age_and_use]
         self._written_on = _days_of(self.memories[c.CREATED_AT])
         self._first_days = _first_days_of_steps(self._written_on)
         self._chosen_groups: set[str] = set()
@@ -138,13 +168,16 @@ class MemoryBrowser(DisplayMixin):
         self._bodies: pd.Series[str] | None = None
         self._is_deleted = np.zeros(len(self.memories), dtype=bool)
         self._shown_plan: Plan | None = None
-        self._deletions: list[tuple[Receipt, Flags]] = []
+        self._deletions: list[_Deletion] = []
         self._make_widgets()
         self._filter()
 
     @property
     def shown(self) -> pd.DataFrame:
-        """The memories that the grid shows, as far as the range and the charts limit them."""
+        """The memories within the range of time and the chosen groups.
+
+        The grid lists at most the newest 5,000 of them.
+        """
         return self.memories.iloc[self._shown_rows]
 
     @property
@@ -212,9 +245,10 @@ class MemoryBrowser(DisplayMixin):
             if name not in known_names:
                 raise ValueError(f"no group {name!r}; there are {', '.join(known_names)}")
         self._chosen_groups = set(names)
-        for chart, members_by_name in zip(self._group_charts, self._members_of_charts, strict=True):
-            if chart is not None:
-                chart.selected = [name for name in members_by_name if name in self._chosen_groups]
+        for chart in self._group_charts:
+            if chart.widget is not None:
+                selected = [name for name in chart.members if name in self._chosen_groups]
+                chart.widget.selected = selected
         self._filter()
 
     def show_all(self) -> None:
@@ -329,7 +363,10 @@ class MemoryBrowser(DisplayMixin):
         self.usage = _brush_of(
             usage_chart, dict(zip(self._members_by_age_and_use, places, strict=True))
         )
-        self._group_charts = [self.context, self.usage]
+        self._group_charts = [
+            _GroupChart(self.context, self._members_by_part),
+            _GroupChart(self.usage, self._members_by_age_and_use),
+        ]
 
     def _make_controls(self) -> None:
         """Create the range of time, the grid, the buttons and the texts."""
@@ -384,8 +421,8 @@ class MemoryBrowser(DisplayMixin):
         if self.curve is not None:
             self.curve.observe(self._span_changed, names="span")
         for chart in self._group_charts:
-            if chart is not None:
-                chart.observe(self._marks_changed, names="selected")
+            if chart.widget is not None:
+                chart.widget.observe(self._marks_changed, names="selected")
         self.grid.observe(self._selection_changed, names="selected_rows")
         self.all_button.on_click(lambda _: self.show_all())
         self.plan_button.on_click(self._plan_clicked)
@@ -409,14 +446,15 @@ class MemoryBrowser(DisplayMixin):
         elif span != self._span_of_period():
             start, end = span
             self.show_period(self._date_at(start), self._date_at(end))
+            # If the steps stay the same, `_period_changed` is not called.
             self.curve.span = self._span_of_period()
 
     def _marks_changed(self, _: Any) -> None:
         """Show the groups that are selected on the charts."""
         marked = set()
         for chart in self._group_charts:
-            if chart is not None:
-                marked.update(chart.selected)
+            if chart.widget is not None:
+                marked.update(chart.widget.selected)
         if marked != self._chosen_groups:
             self._chosen_groups = marked
             self._filter()
@@ -428,7 +466,10 @@ class MemoryBrowser(DisplayMixin):
         return f"{moment:%Y-%m-%d}"
 
     def _span_of_period(self) -> list[float]:
-        """Return the range of time in fractions of the time axis; empty if it has all memories."""
+        """Return the ends of the range of time as fractions of the time axis of the chart.
+
+        The list is empty if the range includes all memories.
+        """
         if self._is_whole_period:
             return []
         first_step, last_step = self.period.limits
@@ -458,10 +499,10 @@ class MemoryBrowser(DisplayMixin):
             is_shown &= self._written_on >= self._first_days[first_step]
             if last_step + 1 < len(self._first_days):
                 is_shown &= self._written_on < self._first_days[last_step + 1]
-        for members_by_name in self._members_of_charts:
+        for chart in self._group_charts:
             chosen = [
                 is_member
-                for name, is_member in members_by_name.items()
+                for name, is_member in chart.members.items()
                 if name in self._chosen_groups
             ]
             if chosen:
@@ -531,7 +572,7 @@ class MemoryBrowser(DisplayMixin):
         if hidden > 0:
             paragraphs.append(f"<p>and {hidden:,} more</p>")
         self.details.value = "".join(paragraphs)
-        self._show_plan("")
+        self._show_message("")
         self.plan_button.disabled = selected.empty or self._history.source is None
 
     def _body_of(self, memory_id: str) -> str:
@@ -571,10 +612,10 @@ class MemoryBrowser(DisplayMixin):
         decision = as_text(new_plan.sheet(self._history.name))
         if _is_bundled(source):
             text = "\n\n".join([effect, *refusals, _NEXT_STEP_OF_EXAMPLE, decision])
-            self._show_plan(text, plan=None)
+            self._show_message(text, plan=None)
         else:
             text = "\n\n".join([effect, *refusals, _NEXT_STEP, decision])
-            self._show_plan(text, plan=new_plan)
+            self._show_message(text, plan=new_plan)
 
     def _refusals(self, source: Source) -> list[str]:
         """Return a reason for each selected memory that no plan deletes, and an alternative."""
@@ -604,35 +645,40 @@ class MemoryBrowser(DisplayMixin):
             self._show_refusals([str(error)])
             return
         ids = [memory.memory_id for memory in shown_plan.memories]
-        is_deleted_now = self.memories[c.MEMORY_ID].isin(ids).to_numpy() & self._is_prunable
-        self._deletions.append((receipt, is_deleted_now))
+        has_deleted_id = self.memories[c.MEMORY_ID].isin(ids).to_numpy()
+        # Two memories of a store can have the same id; a plan deletes only the prunable one.
+        is_deleted_now = has_deleted_id & self._is_prunable
+        self._deletions.append(_Deletion(receipt, is_deleted_now))
         self._is_deleted |= is_deleted_now
         self._filter()
-        self._show_plan(f"{receipt}\n\n{_NEXT_STEP_TO_UNDO}")
+        self._show_message(f"{receipt}\n\n{_NEXT_STEP_TO_UNDO}")
 
     def _undo_clicked(self, _: Any) -> None:
         """Restore the memories of this browser's last deletion."""
         if not self._deletions:
             return
-        receipt, is_restored = self._deletions[-1]
+        deletion = self._deletions[-1]
         try:
-            restored = restore(receipt, now=self._now)
+            restored = restore(deletion.receipt, now=self._now)
         except MemlabError as error:
             self._show_refusals([str(error)])
             return
         self._deletions.pop()
-        self._is_deleted &= ~is_restored
+        self._is_deleted &= ~deletion.is_deleted
         self._filter()
-        self._show_plan(f"{counted(restored.memories)} restored, each at its place")
+        self._show_message(f"{counted(restored.memories)} restored, each at its place")
 
     def _show_refusals(self, reasons: Sequence[str]) -> None:
         """Show why nothing is deleted."""
         paragraphs = "".join(f"<p>{html.escape(for_terminal(reason))}</p>" for reason in reasons)
-        self._show_plan("")
+        self._show_message("")
         self.planned.value = f"<div role='alert'>{paragraphs}</div>"
 
-    def _show_plan(self, text: str, *, plan: Plan | None = None) -> None:
-        """Show a text below the buttons, and the delete button if there is a plan to apply."""
+    def _show_message(self, text: str, *, plan: Plan | None = None) -> None:
+        """Show a text below the buttons, and the delete button if there is a plan to apply.
+
+        An empty text removes the text that is shown.
+        """
         self.planned.value = f"<pre tabindex='0'>{html.escape(text)}</pre>" if text else ""
         self._shown_plan = plan
         self.delete_button.disabled = plan is None
@@ -698,9 +744,9 @@ def browse(store: HistoryLike, *, log: Log = None, now: datetime | None = None) 
 
 
 def _members_by_part(present: pd.DataFrame) -> dict[str, Flags]:
-    """Return the members of each part of a start by its name, without empty parts.
+    """Flag the members of each non-empty part of a start, by the name of the part.
 
-    The members are given as an array of truth values, one for each row of `present`.
+    The flags of a part have one value for each row of `present`.
     """
     part_numbers, loaded = parts_of(arrays_of(present))
     members_by_name = {}
@@ -712,10 +758,10 @@ def _members_by_part(present: pd.DataFrame) -> dict[str, Flags]:
 
 
 def _members_by_age_and_use(present: pd.DataFrame, references: pd.DataFrame) -> dict[str, Flags]:
-    """Return the prunable memories by the number of days they were read, and by quarters of age.
+    """Flag the prunable memories of each group, by the name of the group.
 
-    The members are given as an array of truth values, one for each row of `present`, whose newest
-    memory comes first.
+    A memory is in one group by the number of days on which it was read, and in another by its
+    quarter of age. The flags of a group have one value for each row of `present`, the newest first.
     """
     is_prunable = present[c.PRUNABLE].to_numpy(dtype=bool)
     reads = references[references[c.KIND] == "log"]

@@ -63,7 +63,7 @@ _OPEN_COMMENT: Final = "this comment never ends: add --> (no start loads the res
 _LONGEST_SHOWN: Final = 200
 """Maximum number of characters of a line in a plan."""
 _LONGEST_AMBIGUOUS: Final = 20
-"""A longer beginning of a line identifies the line."""
+"""Maximum length of a beginning that several lines may share; a longer one identifies a line."""
 _NO_LIMIT: Final = LoadRule(lines=sys.maxsize, units=sys.maxsize)
 _TABLE_RULE: Final = re.compile(r"[ \t]*\|?[ \t:|-]*-[ \t:|-]*\r?\n?\Z")
 """The line of dashes below the head of a table."""
@@ -142,7 +142,7 @@ def mended(
     Raises
     ------
     PlanError
-        If the index is not UTF-8, or if no change of it leaves its other lines as they are.
+        If the index is not UTF-8, or if it cannot be mended without a change to its other lines.
     """
     _check_utf8(view.index.raw, view.folder)
     steps: list[Callable[[FolderView], _Step]] = [
@@ -179,7 +179,10 @@ def _open_comment(index: MemoryIndex) -> Iterator[IndexLine]:
 
 
 def load_of(view: FolderView) -> IndexLoad:
-    """Return the number of memories, of those that the index names and loads, and its tokens."""
+    """Count the memories, those that the index names, and those that a start loads.
+
+    The tokens are those of the part of the index that a start loads.
+    """
     memories = view.notes.keys() - view.hubs.keys()
     named: set[str] = set()
     loaded: set[str] = set()
@@ -228,11 +231,10 @@ def _restored(view: FolderView, lost: Entries, committed: Committed | None) -> _
         raw = _merged(committed.data, raw, view)
         for name in _parsed(raw, view).blocks_by_file(view.names):
             origins[name] = f"git has it in {committed.name}"
-    missing = {name: entries for name, entries in lost.items() if name in view.notes}
-    if missing:
-        names = FileNames(view.names.folder, {*view.notes, *missing}, view.names.aliases)
-        raw = insert_entries(raw, missing, names)
-        for name in missing:
+    lost_of_notes = {name: entries for name, entries in lost.items() if name in view.notes}
+    if lost_of_notes:
+        raw = insert_entries(raw, lost_of_notes, view.names)
+        for name in lost_of_notes:
             origins.setdefault(name, "a copy of the memory has it")
     if raw == view.index.raw:
         return _Step(raw)
@@ -366,7 +368,7 @@ def _is_head_of_table(index: MemoryIndex, number: int) -> bool:
 def _has_remaining_children(index: MemoryIndex, number: int, removed: Collection[int]) -> bool:
     """Return whether a block has nested blocks that are not removed."""
     parent = index.blocks[number]
-    if parent.is_entry:
+    if parent.is_entry:  # an entry has no nested blocks
         return False
     for child_number in range(number + 1, len(index.blocks)):
         child = index.blocks[child_number]
@@ -650,7 +652,8 @@ def _without_empty_headings(view: FolderView) -> _Step:
     if not removed:
         return _Step(index.raw)
     texts = []
-    is_below_removed = False  # whether only removed lines are above, up to the removed heading
+    # Blank lines directly below a removed heading are removed too.
+    is_below_removed = False
     for number, block in enumerate(index.blocks):
         is_blank = not block.text.strip()
         if number in removed or (is_below_removed and is_blank):
@@ -758,7 +761,10 @@ def _with_most_read_first(
 
 
 def _rearranged(texts: Sequence[str], places: Sequence[int], order: Sequence[int]) -> list[str]:
-    """Return blocks with those of the numbers in `order` at `places`; line ends do not move."""
+    """Return blocks in a new order: block ``order[i]`` moves to ``places[i]``.
+
+    The line ends do not move, and neither do blocks at other places.
+    """
     rearranged = list(texts)
     for place, number in zip(places, order, strict=True):
         text = texts[number].rstrip("\r\n")
@@ -815,9 +821,11 @@ def _with_new_numbers(lines: Sequence[IndexLine], index: MemoryIndex) -> list[In
             numbers_by_text.setdefault(shown_text, []).append(number)
     renumbered = []
     for line in lines:
-        # Lines are found by their first line, because the load limit may divide other blocks now.
+        # Only the first line of the text is looked up: the mended index may be divided into other
+        # blocks, because the load limit is at another line.
         numbers = numbers_by_text.get(line.text.partition("\n")[0].strip())
         if numbers and line.action in (ADDS, RESTORES, MOVES, STAYS):
+            # Several steps may name one line, so the last number is used again.
             number = numbers.pop(0) if len(numbers) > 1 else numbers[0]
             renumbered.append(line._replace(number=number))
         else:
@@ -849,7 +857,7 @@ def _fault_in(view: FolderView, after: FolderView, lines: Sequence[IndexLine]) -
         return f"{min(lost_names)} lost its line"
     removed = Counter(line.text for line in lines if line.action in (REMOVES, CLEARS))
     missing = _line_counts(view.index) - _line_counts(after.index)
-    if not _are_parts_of(removed, missing):
+    if not _are_all_removed(missing, removed):
         return "other lines would change"
     hidden_before = _hidden_lines(view.index)
     hidden_after = _hidden_lines(after.index)
@@ -867,8 +875,8 @@ def _line_counts(index: MemoryIndex) -> Counter[str]:
     return Counter(line for line in stripped if line)
 
 
-def _are_parts_of(removed: Counter[str], missing: Counter[str]) -> bool:
-    """Return whether the missing lines are all parts of removed blocks."""
+def _are_all_removed(missing: Counter[str], removed: Counter[str]) -> bool:
+    """Return whether all missing lines are parts of removed blocks."""
     removed_lines: Counter[str] = Counter()
     for text, count in removed.items():
         for line in lines_of(text):
