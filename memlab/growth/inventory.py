@@ -132,7 +132,7 @@ class Inventory(DisplayMixin):
         if problems:
             tables.append(Table("cannot be read", (), problems, whole=True, has_paths=True))
         orphaned = [
-            (store.location, store.project or "no folder has a path of that name")
+            (store.location, store.project or "no folder matches its name")
             for store in self.stores
             if store.is_orphaned and store.memories
         ]

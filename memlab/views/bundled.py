@@ -1,4 +1,4 @@
-"""The stores and notebooks that are bundled with memlab, and copies of notebooks for a store."""
+"""Stores and notebooks that are bundled with memlab, and copies of the notebooks for a store."""
 
 import ast
 import hashlib
@@ -29,16 +29,16 @@ JUPYTER_SETTINGS: Final = Path(__file__).resolve().parent / "jupyter"
 """Folder with settings of JupyterLab, for its variable ``JUPYTER_CONFIG_PATH``."""
 
 START: Final = "00_start.ipynb"
-"""The notebook that lists which notebook answers which question."""
+"""The notebook that lists the questions that the other notebooks answer."""
 
 BUNDLED: Final = "bundled"
 """Tag of a cell that is about bundled data."""
 
 NEEDS: Final = "needs-"
-"""Prefix of the tags that name what a cell needs from a store."""
+"""Prefix of the tags of a cell that name its needs, such as ``needs-reads``."""
 
 UNANSWERED: Final = "unanswered"
-"""Tag of the cell that replaces those that a store cannot answer."""
+"""Tag of a cell that replaces the cells that a store cannot answer."""
 
 _NEEDS_OF_MEMORIES: Final = (
     "memories",
@@ -49,14 +49,14 @@ _NEEDS_OF_MEMORIES: Final = (
     "references",
     "reads",
 )
-"""Needs that are known only after the memories of a store were read."""
+"""Needs that can be checked only after the memories of a store were read."""
 
 STORE_NAME_FILE: Final = "store.txt"
 """File beside the notebooks with the name of their store."""
 
 
 class StoreFacts(NamedTuple):
-    """The parameters of a store's notebooks, and what the store has for their cells."""
+    """The parameters of a store's notebooks, and the needs of their cells that the store meets."""
 
     parameters: Mapping[str, Any]
     """Values of the cell with the tag ``parameters``, by name."""
@@ -65,7 +65,7 @@ class StoreFacts(NamedTuple):
 
 
 EXAMPLE_CAP: Final = 50
-"""The cap in notebooks; half the number of prunable memories if a store has no more than this."""
+"""The cap in notebooks. For a store with at most as many prunable memories, it is half of them."""
 
 
 def store_names() -> tuple[str, ...]:
@@ -123,7 +123,7 @@ def folder_of(name: str) -> Path:
 
 
 def folder_for(store: str) -> Path:
-    """Return the folder for the notebooks of a store, which depends on the store's name alone.
+    """Return the folder for the notebooks of a store. It depends only on the name of the store.
 
     >>> folder_for("/agents/one/memory.db") == folder_for("/agents/two/memory.db")
     False
@@ -137,7 +137,7 @@ def folder_for(store: str) -> Path:
 
 
 def fill_in_parameters(notebook: "NotebookNode", parameters: Mapping[str, Any]) -> None:
-    """Set the values in the cell with the tag ``parameters``; other values in it stay."""
+    """Set values in the cell with the tag ``parameters``; other values of the cell stay."""
     for cell in notebook.cells:
         if _has_parameters(cell):
             cell.source = _with_values(cell.source, parameters)
@@ -149,7 +149,7 @@ def _has_parameters(cell: "NotebookNode") -> bool:
 
 
 def facts_of(source: Source, *, now: datetime, log: Path | None = None) -> StoreFacts:
-    """Return the parameters of a store's notebooks, and the needs of cells that it meets."""
+    """Return the parameters of a store's notebooks, and the needs that the store meets."""
     name = str(store_file(source.name).resolve()) if source.is_native_format else source.name
     parameters: dict[str, Any] = {"store": name, "now": now.isoformat(timespec="seconds")}
     logs = settings_of(source).log if log is None else (log.resolve(),)
@@ -165,7 +165,7 @@ def facts_of(source: Source, *, now: datetime, log: Path | None = None) -> Store
     try:
         history = StoreHistory.of(source, log, call="memlab lab", now=now).with_references()
     except MemlabError:
-        # Keep all cells: the one that reads the store shows why it cannot be read.
+        # All cells are kept: the cell that reads the store then shows the error.
         possible_needs = set(_NEEDS_OF_MEMORIES)
         if source.is_native_format:
             possible_needs.add("copy")
@@ -181,8 +181,8 @@ def facts_of(source: Source, *, now: datetime, log: Path | None = None) -> Store
 def copy_notebooks(folder: Path, facts: StoreFacts | None = None) -> list[Path]:
     """Copy the bundled notebooks into a folder, without outputs and with a store's parameters.
 
-    Cells about bundled data are left out for another store. Cells that the store cannot answer are
-    replaced by one that explains why. Notebooks that exist already are not changed.
+    For a store that is not bundled, cells about bundled data are left out, and cells that the store
+    cannot answer are replaced by an explanation. Notebooks that exist already are not changed.
 
     Parameters
     ----------
@@ -232,10 +232,11 @@ def copy_notebooks(folder: Path, facts: StoreFacts | None = None) -> list[Path]:
 
 
 def _cells_for(cells: "list[NotebookNode]", facts: StoreFacts) -> "list[NotebookNode]":
-    """Return the cells for a store, with one explanation for each need that it does not meet.
+    """Return the cells for a store, with checks and explanations of needs.
 
-    For each need that it meets, a new cell before the first code cell with that need checks that
-    the store still meets it.
+    An explanation replaces the cells with a need that the store does not meet. For each need that
+    the store meets, a new cell checks that it still does; this cell comes before the first code
+    cell with that need.
     """
     nbformat = import_extra("nbformat", extra="lab")
     cells_to_write: list[NotebookNode] = []

@@ -40,9 +40,9 @@ class Slider(Control):
 
 
 class NumberBox(Control):
-    """A box for a whole number between `minimum` and `maximum`; the page reports a bad input.
+    """A box for a whole number between `minimum` and `maximum`.
 
-    An empty box has the value None, and shows the text `nothing`.
+    The web page reports a bad input. An empty box has the value None, and shows the text `nothing`.
     """
 
     kind = traitlets.Unicode("numberBox").tag(sync=True)
@@ -68,7 +68,7 @@ class CopyButton(Control):
 
 
 class RangeSlider(Control):
-    """Two sliders over a list of texts, which select a range: the first and the last text."""
+    """Two sliders over a list of texts: they select the first and the last text of a range."""
 
     kind = traitlets.Unicode("rangeSlider").tag(sync=True)
     texts: Any = traitlets.List().tag(sync=True)
@@ -76,7 +76,7 @@ class RangeSlider(Control):
 
     @traitlets.validate("limits")
     def _ordered(self, proposal: Any) -> list[int]:
-        """Return the proposed limits in ascending order, moved to the first or the last text."""
+        """Return the proposed limits in ascending order, moved into the list of texts."""
         last = max(len(self.texts) - 1, 0)
         return sorted(min(max(int(limit), 0), last) for limit in proposal["value"])
 
@@ -89,11 +89,11 @@ class Brush(Control):
     html
         The chart.
     layouts
-        Two mappings, for the narrow and for the wide drawing, from a name to its box. The box of
-        the axes is named "axes", and that of a row by the row. A box is a list of left, top, width
+        The boxes of the narrow and of the wide drawing, by name. The box of the axes is named
+        "axes", and the box of a row has the name of the row. A box is a list of left, top, width
         and height in fractions of the drawing.
     marks, selected
-        The names of the rows, and those that are selected.
+        The names of all rows, and of the selected rows.
     span
         The selected span in fractions of the axes; empty for none.
     """

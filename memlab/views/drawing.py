@@ -1,4 +1,4 @@
-"""The table of a store's charts, which the command ``report``, its help and the report use."""
+"""The charts of a store by name, for the command ``report``, its help and the report."""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -44,7 +44,7 @@ def _growth(charts: Any, findings: "Findings", **options: Any) -> Any:
 
 
 def _before_after(charts: Any, findings: "Findings") -> Any:
-    """Draw a start before and after the cap; raise a MemlabError if none fits."""
+    """Draw a start before and after the cap; raise a MemlabError if no cap fits the budget."""
     if findings.cap is None and findings.goal.token_budget is not None:
         raise MemlabError(
             "no cap fits the budget, so there is nothing to draw; name a cap with --keep-recent"
@@ -74,7 +74,7 @@ def _of_caps(name: str) -> "Callable[[Any, Findings], Any]":
 
 
 def _boot_over_time(charts: Any, findings: "Findings") -> Any:
-    """Draw a start along the history under the recommended caps."""
+    """Draw what starts would have loaded over the history under the recommended caps."""
     advice = findings.advice
     caps = (advice.likely, advice.keep_recent, findings.cap)
     distinct_caps = sorted({cap for cap in caps if cap is not None})
@@ -84,7 +84,7 @@ def _boot_over_time(charts: Any, findings: "Findings") -> Any:
 
 
 def _law(charts: Any, findings: "Findings") -> Any:
-    """Draw the law of public projects, and the store's caps along its history."""
+    """Draw the law of public projects, and the caps of the store over its history."""
     target = findings.goal.target
     history = findings.evidence
     are_mostly_reads = findings.sizing.reads > 0.5  # the share of reads among the references
@@ -103,7 +103,7 @@ def _comparison(charts: Any, findings: "Findings") -> Any:
 
 
 def _overlap(charts: Any, findings: "Findings") -> Any:
-    """Draw the share of deletions that each two policies have in common."""
+    """Draw, for each pair of policies, the share of deletions that they have in common."""
     return charts.plot_overlap(replay.overlap(_replays(findings), share=True))
 
 

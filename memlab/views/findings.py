@@ -1,4 +1,4 @@
-"""The findings of a report on a store, which is read once for all of them."""
+"""The findings of a report on a store. The store is read only once."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ class Findings(Recommendation):
     lists: Mapping[str, str] | None = field(default=None, kw_only=True)
 
     def sheet(self) -> TextPage:
-        """Return the page at the top of a report: the recommendation and the effect of the cap."""
+        """Return the top of a report: the recommendation and the effect of the cap."""
         page = super().sheet()
         facts = [(name, value) for name, value in page.facts if name != "store"]
         if self.other_cap is not None:
@@ -57,7 +57,7 @@ class Findings(Recommendation):
 
     @property
     def _index_tokens(self) -> int:
-        """The tokens of the index's own text, which belongs to no memory."""
+        """Tokens of those parts of the index that belong to no memory."""
         return int(self.present.attrs.get(INDEX_TOKENS, 0))
 
     def _start_in_words(self, effect: CapEffect) -> str:
@@ -98,7 +98,7 @@ class Findings(Recommendation):
 
     @property
     def log_name(self) -> str:
-        """Name of the access log's file; ``"a frame"`` if the log was passed as one."""
+        """Name of the access log's file; ``"a frame"`` if the log was given as a frame."""
         file = self.evidence.log_file
         return "a frame" if file is None else file.name
 
@@ -133,7 +133,10 @@ class Findings(Recommendation):
 
     @property
     def cap(self) -> int | None:
-        """The cap of the report: the requested one, else the recommended, else the budget's."""
+        """The cap of the report.
+
+        It is the requested cap, or else the recommended one, or else the largest in the budget.
+        """
         if self.goal.keep_recent is not None:
             return self.goal.keep_recent
         if self.advice.keep_recent is not None:
@@ -146,12 +149,12 @@ class Findings(Recommendation):
 
     @property
     def tokens(self) -> str:
-        """The name of the tokens that a cap limits."""
+        """The name for the tokens that a cap limits."""
         return self.loaded_or_recalled("tokens at start", "tokens to recall from")
 
     @property
     def other_cap(self) -> int | None:
-        """The cap of the report; None if it is the recommended one."""
+        """The cap of the report if it is not the recommended one; else None."""
         return None if self.cap == self.advice.keep_recent else self.cap
 
     @cached_property
@@ -162,7 +165,7 @@ class Findings(Recommendation):
 
     @cached_property
     def effect(self) -> CapEffect | None:
-        """The effect of the cap if applied today; None without a cap."""
+        """The effect that the cap would have today; None without a cap."""
         if self.cap is None:
             return None
         return cap_effect(self.present, self.cap)
@@ -171,8 +174,8 @@ class Findings(Recommendation):
     def kept_memories(self) -> pd.DataFrame:
         """The memories that the cap keeps.
 
-        If the index is cut, lines below the cut move up when lines above it are deleted, so that
-        their memories are loaded.
+        If lines of a cut index are deleted, lines below the cut move up, and a start loads their
+        memories.
         """
         return self.present if self.cap is None else survivors(self.present, self.cap)
 
@@ -185,11 +188,11 @@ def examine(
     Parameters
     ----------
     memories : DataFrame, path, URL, SqliteMemoryStore or Source
-        The store, or what ``memlab.load_past`` returns.
+        The store, or the result of ``memlab.load_past``.
     log : DataFrame, str or Path, optional
         An access log.
     now : datetime, optional
-        The current time, with a time zone; by default the clock's.
+        The current time, with a time zone; by default the time of the clock.
     **options
         ``keep_recent``, ``target``, ``token_budget``, ``confidence`` and ``until``; by default
         those of the store's settings.

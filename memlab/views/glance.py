@@ -44,28 +44,28 @@ class Overview(DisplayMixin):
     store : str
         The store's name.
     summary : StoreSummary
-        The headline numbers.
+        The main numbers of the store.
     alerts : sequence of Alert
         The alerts on cost and risk, the costliest first.
     more : Mapping
         Sentences or pages by name: the kind of store, the unknown part of its past, its cap, its
         settings, and the reads that are lost because an index is cut.
-    remembered : str
-        What the policy in ``memlab.toml`` does with memories: ``"delete"`` or ``"retire"``; empty
-        if there is no policy.
+    saved_action : str
+        The action of the policy in ``memlab.toml``: ``"delete"`` or ``"retire"``; empty without a
+        policy.
     log_option : sequence of str
         The command line options that name the access log.
     semantic : str
         Name of the store's semantic memories: ``"decisions"`` for an agent's own store, else
         ``"facts"``.
     project : str
-        The path of the project that the memories are about; empty if that is not known.
+        The path of the project that the memories are about; empty if the path is not known.
     is_orphaned : bool
         Whether the path of the project does not exist.
     kinships : sequence of Kinship
-        The folders of other projects that may belong together with this one, with the evidence.
+        The folders of other projects that may belong to the same project, with the evidence.
     is_of_frame : bool
-        Whether the memories are a frame, which no command can read.
+        Whether the memories were given as a frame. No command can read a frame.
 
     Examples
     --------
@@ -79,7 +79,7 @@ class Overview(DisplayMixin):
     summary: StoreSummary
     alerts: Sequence[Alert] = ()
     more: Mapping[str, str | DisplayMixin] = field(default_factory=dict)
-    remembered: str = ""
+    saved_action: str = ""
     log_option: Sequence[str] = ()
     semantic: str = "decisions"
     project: str = ""
@@ -103,7 +103,7 @@ class Overview(DisplayMixin):
         return fields
 
     def sheet(self) -> TextPage:
-        """Return the page that is printed; alerts come first."""
+        """Return the overview as a page; alerts come first."""
         title, summary_facts, summary_tables = self.summary.sheet()
         facts = list(summary_facts)
         tables = [self._named(table) for table in summary_tables]
@@ -115,7 +115,7 @@ class Overview(DisplayMixin):
                 tables.append(Table(page.title, (), page.facts))
                 tables += page.tables
         if self.is_orphaned:
-            project = self.project or "no folder has a path of its name"
+            project = self.project or "no folder matches its name"
             reason = f"its project is not there any more, or not on this machine: {project}"
             facts.append(("orphaned", reason))
         if self.kinships:
@@ -128,7 +128,7 @@ class Overview(DisplayMixin):
         return TextPage(title, facts, tables)
 
     def _named(self, table: Table) -> Table:
-        """Return a table of the parts of a start, with this store's name of semantic memories."""
+        """Return the table of a start's parts with the name that this store's decisions have."""
         rows = []
         for part, *sizes in table.rows:
             name = f"  {self.semantic}" if part == "  decisions" else part
@@ -136,13 +136,13 @@ class Overview(DisplayMixin):
         return table._replace(rows=rows)
 
     def next_steps(self) -> list[str]:
-        """Return the commands to run next, each with its purpose; for a frame, the function."""
+        """Return the commands to run next, each with its purpose. A frame gets a function call."""
         if self.is_of_frame:
             return ["next: memlab.size of the same frame    which keep_recent, with evidence"]
         size = command("size", self.store, *self.log_option)
         steps = [f"next: {size}    which keep_recent, with evidence"]
-        if self.remembered:
-            effect = f"what the saved policy would {self.remembered}"
+        if self.saved_action:
+            effect = f"what the saved policy would {self.saved_action}"
             steps.append(f"      {command('compact', self.store)}    {effect}")
         if self.summary.boot.is_mostly_floor:
             floor = command("floor", self.store)
@@ -166,14 +166,14 @@ def show(
     Parameters
     ----------
     frame : DataFrame, path, URL, SqliteMemoryStore or Source
-        The store, or what ``memlab.load_past`` or ``memlab.load`` returns.
+        The store, or the result of ``memlab.load_past`` or ``memlab.load``.
     backlog : int, optional
         Number of prunable memories above which the overview warns; by default the cap of
         ``memlab.toml``.
     log : DataFrame, str or Path, optional
         An access log, to count unread memories and the reads that are lost because an index is cut.
     now : datetime, optional
-        The current time, with a time zone; by default the clock's.
+        The current time, with a time zone; by default the time of the clock.
 
     Returns
     -------
@@ -196,7 +196,7 @@ def show(
     if backlog is not None:
         backlog = whole_number("backlog", backlog)
     if not isinstance(frame, str | PathLike | SqliteMemoryStore | Source):
-        # A history has a moment of its own, unless another one is given.
+        # A history has its own moment, which is used if `now` is not given.
         return _show_history(frame, now=now, backlog=backlog, log=log)
     inventory = _stores_inside(frame)
     if inventory is not None:
@@ -206,14 +206,14 @@ def show(
 
 
 def _show_store(
-    frame: str | PathLike[str] | SqliteMemoryStore | Source,
+    store: str | PathLike[str] | SqliteMemoryStore | Source,
     *,
     backlog: int | None,
     log: "Log",
     now: datetime,
 ) -> Overview:
     """Return the overview of a store; see :func:`show`."""
-    source = open_source(frame)
+    source = open_source(store)
     memories, problem = past_arrays(source)
     reads = None
     options_of_log: Sequence[str] = ()
@@ -223,15 +223,15 @@ def _show_store(
         settings = settings_of(source)
         reads, log_file = reads_in(log, settings, call="memlab.show", source=source)
         options_of_log = log_option(reads, log_file, settings)
-    store = _StoreData(
+    data = _StoreData(
         source=source,
-        name=str(frame) if isinstance(frame, str | PathLike) else source.name,
+        name=str(store) if isinstance(store, str | PathLike) else source.name,
         memories=memories,
         reads=reads,
         log_option=options_of_log,
         problem=problem,
     )
-    return _overview_of(store, backlog=backlog, now=now)
+    return _overview_of(data, backlog=backlog, now=now)
 
 
 class _StoreData(NamedTuple):
@@ -249,7 +249,7 @@ class _StoreData(NamedTuple):
 
 
 def _overview_of(store: _StoreData, *, backlog: int | None, now: datetime) -> Overview:
-    """Return the overview of a store whose memories are read."""
+    """Return the overview of a store whose memories were read already."""
     source = store.source
     settings = settings_of(source)
     cap = settings.keep_recent
@@ -266,9 +266,9 @@ def _overview_of(store: _StoreData, *, backlog: int | None, now: datetime) -> Ov
         threshold=cap if backlog is None else backlog,
         index_overhead=0 if source.index is None else source.index.overhead_tokens(),
     )
-    remembered = ""
+    saved_action = ""
     if settings.policy is not None:
-        remembered = "retire" if settings.retire else "delete"
+        saved_action = "retire" if settings.retire else "delete"
     project = source.find_project()
     data = AlertData(
         source,
@@ -284,7 +284,7 @@ def _overview_of(store: _StoreData, *, backlog: int | None, now: datetime) -> Ov
         summary=summary,
         alerts=alerts_of(data),
         more=_more_about(store, cap_note, now),
-        remembered=remembered,
+        saved_action=saved_action,
         log_option=store.log_option,
         semantic=semantic_name(source),
         project="" if project is None else project.path,
@@ -312,7 +312,10 @@ def _more_about(store: _StoreData, cap_note: str, now: datetime) -> dict[str, An
 
 
 def semantic_name(source: Source) -> str:
-    """Return the name of a store's semantic memories: decisions only in an agent's own store."""
+    """Return the name of a store's semantic memories.
+
+    They are called decisions in a store of memlab's own format, and facts in others.
+    """
     return "decisions" if source.is_native_format else "facts"
 
 
@@ -325,8 +328,8 @@ def _show_history(
 ) -> Overview:
     """Return the overview of a frame or a history.
 
-    The history of a store is shown like the store, with the log and the moment of the history. For
-    a frame, only alerts are shown that need nothing but its memories and the log.
+    The overview of a store's history is that of the store, with the log and the moment of the
+    history. The overview of a frame has only the alerts that need nothing but memories and the log.
     """
     from memlab.evidence.past import present_rows
     from memlab.evidence.store_history import StoreHistory
@@ -351,13 +354,13 @@ def _show_history(
         None,
         arrays_of(rows),
         summary,
-        "",  # a frame knows the short name of its store, which is no path
+        "",  # the name in commands, which are removed below
         history.log,
         history.log_option,
         has_archive=bool(frame.attrs.get(HAS_PAST)),
         rows=rows,
     )
-    # An agent's own store has no column that tells which memories are loaded.
+    # The frame of a store in memlab's own format has no such column.
     semantic = "facts" if LOADED_AT_START in frame else "decisions"
     return Overview(
         history.name,
@@ -382,7 +385,7 @@ def _future_in_words(memories: "Arrays", store: str, now: datetime) -> str:
 
 
 def _stores_inside(location: object) -> "Inventory | None":
-    """Return the stores below a folder that is no store itself; None for anything else."""
+    """Return the stores below a folder that is not itself a store; None for anything else."""
     if not isinstance(location, str | PathLike) or "://" in str(location):
         return None
     folder = Path(location)

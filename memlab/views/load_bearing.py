@@ -1,4 +1,4 @@
-"""Cost of the load-bearing memories of a store, and which of them could be superseded."""
+"""The cost of a store's load-bearing memories, and those that could be superseded."""
 
 from dataclasses import asdict, dataclass
 from os import PathLike
@@ -41,7 +41,7 @@ class LoadBearing(DisplayMixin):
     loaded : int
         The size of all active memories, in tokens.
     unseen : str
-        The search that was left out, and why; empty if none was.
+        The search that was left out, with the reason; empty if all were made.
     """
 
     store: str
@@ -61,7 +61,7 @@ class LoadBearing(DisplayMixin):
         }
 
     def sheet(self) -> TextPage:
-        """Return the printed page."""
+        """Return the result as a page."""
         floor = self.floor
         older = self.supersedable
         start = start_label(open_source(self.store).name)
@@ -89,7 +89,7 @@ class LoadBearing(DisplayMixin):
         return TextPage(self.store, facts, [table for table in tables if table.rows])
 
     def next_steps(self) -> list[str]:
-        """Return the next steps: to supersede memories if some can be, else to size the store."""
+        """Return the command that supersedes memories, or sizes the store if none can be."""
         if self.supersedable.empty:
             return [f"next: {command('size', self.store)}    which keep_recent, with evidence"]
         if open_source(self.store).supersession is None:
@@ -114,7 +114,7 @@ def floor(store: SourceLike) -> LoadBearing:
     Returns
     -------
     LoadBearing
-        Their number and size, and the memories that a newer one could supersede.
+        The load-bearing memories, and those of them that a newer memory could supersede.
 
     Examples
     --------

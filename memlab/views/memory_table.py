@@ -36,9 +36,9 @@ DOUBTFUL: Final = "doubtful"
 LABELS: Final = (LOAD_BEARING, PRUNABLE, SUPERSEDED, RETIRED, c.REACHED, c.UNLISTED, DELETED)
 WHERE: Final = (*LABELS, DOUBTFUL, NOT_KEPT, UNREAD)
 BY: Final = {name: name for name in (c.TOKENS, READS, c.REFERENCES, NEED)} | {"age": AGE_DAYS}
-"""Names by which a list is sorted, with their columns."""
+"""Columns to sort by, by the name that a caller gives."""
 FACTS: Final = "facts"
-"""Key of ``attrs`` with pairs of a name and a sentence on the policy, the log and the evidence."""
+"""Key of ``attrs`` for facts about the policy, the log and the evidence: pairs of name and text."""
 
 _COLUMNS: Final = (
     c.MEMORY_ID,
@@ -66,11 +66,11 @@ _MAX_GRID_ROWS: Final = 5_000
 _HEADERS: Final = {c.MEMORY_ID: "id", AGE_DAYS: "days", c.REFERENCES: "refs"}
 """Headers of a printed table, for columns whose name is too long."""
 _KEEP_OF_ALL: Final = {True: "all kept", False: "none kept"}
-"""Headings for tables of which all rows have the same decision."""
+"""Headings of tables in which all rows have the same decision."""
 _MIN_TITLE_WIDTH: Final = 10
 """Minimum width of a title, in characters."""
 _MAX_TEXT_LENGTH: Final = 80
-"""Maximum length of an id or another text in a table, in characters; titles have their own."""
+"""Maximum length of an id or another text in a table, in characters. Titles are cut to fit."""
 _MISSING_EVIDENCE: Final = {
     NOT_KEPT: "only a policy can tell which memories are not kept: give one, such as keep_recent",
     UNREAD: (
@@ -143,11 +143,12 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
     policy : Policy, optional
         The retention policy. For a store, the policy in ``memlab.toml`` by default.
     where : str, optional
-        Which memories to list. By default all memories in the store. A label ("load-bearing",
-        "prunable", "superseded", "retired", "reached", "unlisted" or "deleted") lists those with
-        it; "doubtful" lists those that count as load-bearing until a person confirms it, "not-kept"
-        those that the policy does not keep, and "unread" those of which the log has no read,
-        although it could have one. Deleted memories come from the archive.
+        The memories to list; by default all memories in the store. One of these labels lists the
+        memories with the label: "load-bearing", "prunable", "superseded", "retired", "reached",
+        "unlisted" or "deleted". Deleted memories come from the archive. "doubtful" lists the
+        memories that count as load-bearing until a person confirms it. "not-kept" lists the
+        memories that the policy does not keep. "unread" lists the memories that have no read in the
+        log, although the log could have one.
     tag, author : str, optional
         List only memories with this tag, or by this author.
     by : {"tokens", "age", "reads", "references", "need"}
@@ -156,19 +157,21 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
         An access log, or the result of ``memlab.read_access_log``. For a store, the logs in
         ``memlab.toml`` by default.
     now : datetime, optional
-        The time at which ages, reads and the policy are evaluated, with a time zone. The current
-        time by default.
+        The time at which ages, reads and the policy are evaluated, with a time zone; by default
+        the current time.
 
     Returns
     -------
     DataFrame
-        A row for each memory: ``label``, ``age_days``, ``tokens``, ``reads`` (missing without a
-        log), ``references`` (from other memories), ``need``, the title, and more. With a policy
-        there are ``keep`` and ``reason``; with a log there is ``chance``, one of
-        ``memlab.evidence.reading_chances``. ``need`` is the base-level activation by reads,
-        references and the store's counter, divided by ``(tokens + 10)^0.4``
-        (:class:`memlab.Activation`): the higher it is, the more a memory is worth loading at start.
-        ``attrs["facts"]`` explains the policy, the log and the evidence in words.
+        A row for each memory, with the columns ``label``, ``age_days``, ``tokens``, ``reads``
+        (missing without a log), ``references`` (from other memories), ``need``, the title, and
+        more. A policy adds ``keep`` and ``reason``. A log adds ``chance``, which is a value of
+        ``memlab.evidence.reading_chances``. ``attrs["facts"]`` explains the policy, the log and the
+        evidence in words.
+
+        ``need`` is the base-level activation by reads, references and the store's counter, divided
+        by ``(tokens + 10)^0.4`` (:class:`memlab.Activation`). The higher it is, the more a memory
+        is worth loading at start.
 
     Examples
     --------
@@ -193,7 +196,7 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
     evidence = StoreHistory.of(frame, log, call=call, with_body=with_body, now=now)
     result = rows_of(evidence, policy, where=where, tag=tag, author=author, by=by)
     if policy_note:
-        # The fact about settings that are ignored, if there is one, stays the first.
+        # A fact about ignored settings stays the first one.
         place = 1 if evidence.settings.ignored_reason else 0
         result.attrs[FACTS].insert(place, ("memlab.toml", policy_note))
     return result
@@ -210,7 +213,7 @@ def rows_of(
 ) -> pd.DataFrame:
     """List the memories of a history; see :func:`rows`. The policy in ``memlab.toml`` is not used.
 
-    References that the history has already are not searched for again.
+    If the history already has its references, they are not searched for again.
     """
     evidence = evidence.with_references()
     now = evidence.now
@@ -252,7 +255,7 @@ def rows_of(
 def _has_tag_and_author(
     table: pd.DataFrame, tag: str | None, author: str | None
 ) -> "pd.Series[bool]":
-    """Return for each row whether it has a tag and an author; None stands for any."""
+    """Flag the rows that have a tag and an author; None stands for any tag or author."""
     has_both = pd.Series(True, table.index)  # noqa: FBT003 - the value of each row
     if tag is not None:
         has_both &= table[c.TAGS].map(lambda tags: tag in tags).astype(bool)
@@ -287,12 +290,12 @@ _NEED_OF_SEARCHED: Final = f"{_NEED}; the first are worth loading at start"
 def _notes_on_columns(
     past: pd.DataFrame, by: str, now: datetime, *, has_log: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield notes on the order of a list and on the ages in it, each with what it is about."""
+    """Yield notes on the order and the ages of a list, each with its subject."""
     if by == READS and not has_log:
         yield "order", "by time of writing, because there is no log of reads"
-    later = int((past[c.CREATED_AT] > now).sum())
-    if later:
-        yield AGE_DAYS, f"{counted(later)} dated after now: their age is 0"
+    future_count = int((past[c.CREATED_AT] > now).sum())
+    if future_count:
+        yield AGE_DAYS, f"{counted(future_count)} dated after now: their age is 0"
 
 
 def _table_of_memories(evidence: StoreHistory) -> pd.DataFrame:
@@ -318,9 +321,9 @@ def _table_of_memories(evidence: StoreHistory) -> pd.DataFrame:
 
 
 def _is_selected(table: pd.DataFrame, where: str | None) -> "pd.Series[bool]":
-    """Return for each row whether `where` selects it.
+    """Flag the rows that `where` selects.
 
-    Raise MemlabError if the selection needs a policy or a log and there is none.
+    Raise MemlabError if the selection needs a policy or a log that was not given.
     """
     is_present = table[LABEL] != DELETED
     if where is None:
@@ -335,7 +338,7 @@ def _is_selected(table: pd.DataFrame, where: str | None) -> "pd.Series[bool]":
         column = c.KEEP
         value = False
     elif where == UNREAD:
-        column = CHANCE  # it says "unread" where a memory had no chance
+        column = CHANCE  # one of its values is "unread"
     if column not in table:
         raise MemlabError(_MISSING_EVIDENCE[where])
     return (table[column] == value).fillna(value=False).astype(bool)
@@ -374,7 +377,7 @@ def table_of(listed: pd.DataFrame, *, most: int, width: int, by: str = "", more:
     Returns
     -------
     Table
-        The table. A label or decision that all rows share is in its heading.
+        The table. If all rows have the same label or decision, it is in the heading.
     """
     has_log = CHANCE in listed
     columns = [c.MEMORY_ID, c.TOKENS]

@@ -1,4 +1,4 @@
-"""Explanations of why a store cannot answer a question, with the command that changes that."""
+"""Explanations for questions that a store cannot answer, each with a command that helps."""
 
 import textwrap
 from collections.abc import Callable
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 _WIDTH: Final = 88
 """Width of an explanation in characters. Notebooks break a longer line inside a word."""
 _SPACE: Final = "\N{NO-BREAK SPACE}"
-"""The space inside a command, which is not a place for a line break."""
+"""The space inside a command, so that no line is broken there."""
 
 
 def unanswered(store: SourceLike, need: str) -> str:
-    """Return why a store cannot answer a question, and the command that would change that.
+    """Explain why a store cannot answer a question, and name a command that helps.
 
     Parameters
     ----------
@@ -57,15 +57,15 @@ def unanswered(store: SourceLike, need: str) -> str:
 
 
 def _command(name: str, *arguments: object) -> str:
-    """Return a command whose spaces are no places for a line break."""
+    """Return a command in which no line is broken."""
     return command(name, *arguments).replace(" ", _SPACE)
 
 
 def require(store: SourceLike, *needs: str, log: str | Path | None = None) -> None:
-    """Check that a store can answer a question now. The notebooks of a store call it.
+    """Check that a store can answer a question now. Notebooks call this function.
 
-    A notebook is made for the contents of its store. If the store has changed since, a notebook
-    that is run again stops here with an explanation, instead of an error about missing data.
+    A notebook is made for the contents of its store. If the store has changed since, the notebook
+    stops here with an explanation, instead of an error about missing data.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def require(store: SourceLike, *needs: str, log: str | Path | None = None) -> No
     Raises
     ------
     UnansweredError
-        If the store lacks something; the message is that of :func:`unanswered`.
+        If the store does not meet a need; the message is that of :func:`unanswered`.
     ValueError
         If a need is unknown.
 
@@ -103,7 +103,7 @@ def require(store: SourceLike, *needs: str, log: str | Path | None = None) -> No
 
 
 def needs_met(history: "StoreHistory") -> frozenset[str]:
-    """Return the needs that a store meets, from its history with references."""
+    """Return the needs that a store meets, judged by its history with references."""
     from memlab.evidence.past import present_rows
 
     source = history.source
@@ -129,7 +129,7 @@ def _memories(source: Source) -> str:
 
 
 def _present(source: Source) -> str:
-    """Explain a store of which all memories were deleted."""
+    """Explain a store whose memories were all deleted."""
     archive = _command("archive", source.name)
     return (
         f"0 memories are in this store now, all were deleted: {archive} lists the plans that "
@@ -160,7 +160,7 @@ def _reads(source: Source) -> str:
 
 
 def _how_to_log(source: Source) -> str:
-    """Return how to get an access log for a store."""
+    """Return an instruction to get an access log for a store."""
     if any(source.scheme in system.schemes for system in harvestable()):
         return f"{_command('harvest', source.name)} collects the reads that agents have recorded."
     return (
@@ -170,7 +170,7 @@ def _how_to_log(source: Source) -> str:
 
 
 def _copy(source: Source) -> str:
-    """Explain a store that is not rehearsed on a copy."""
+    """Explain a store that cannot be copied, so that no deletion can be tried out."""
     plan = _command("compact", source.name, "--keep-recent", 50)
     if source.read_only_reason:
         return (
@@ -192,7 +192,7 @@ def _folder(source: Source) -> str:
 
 
 def _loaded(source: Source) -> str:
-    """Explain a store of which nothing is loaded at start."""
+    """Explain a store from which no start loads anything."""
     need = _command("rows", source.name, "--by", "need")
     return (
         "0 tokens of this store are loaded at start: its memories are only searched. "

@@ -73,11 +73,11 @@ def decision_record(
     plan : Plan
         The plan of the chosen cap.
     now : datetime
-        The date of the decision.
+        The time of the decision.
     settings : Settings, optional
-        The store's settings, to name a cap that they hold.
+        The store's settings. They tell whether the cap is the saved one.
     plan_file : Path, optional
-        The file that the plan was written to.
+        The file with the plan, if one was written.
     receipt : Receipt, optional
         The receipt, if the plan was applied.
     """
@@ -115,14 +115,14 @@ def decision_record(
 
 
 def _start_fact(plan: "Plan") -> dict[str, str]:
-    """Return as a fact what a start loads before and after a plan, for a store with an index."""
+    """Return the fact about a start before and after the plan; empty without an index."""
     if plan.start is None:
         return {}
     return {"a start": f"{size_in_words(plan.start.before)} → {size_in_words(plan.start.after)}"}
 
 
 def _receipt_in_words(receipt: "Receipt | None", plan_file: Path | None) -> str:
-    """Return whether the plan was applied, and the command to undo or apply it."""
+    """Return as text whether the plan was applied, with the command to undo or apply it."""
     if receipt is not None:
         return (
             f"applied {receipt.applied_at:%Y-%m-%d %H:%M} UTC, "
@@ -135,12 +135,12 @@ def _receipt_in_words(receipt: "Receipt | None", plan_file: Path | None) -> str:
 
 
 def _inline(text: str) -> str:
-    """Return text for a code span in a cell of a Markdown table, without its marks."""
+    """Return text without marks that would end a code span or a table cell in Markdown."""
     return for_terminal(text).replace("`", "'").replace("|", "\\|")
 
 
 def _fenced(text: str) -> str:
-    """Return text in a fenced block, with a fence longer than any in the text."""
+    """Return text in a fenced block. The fence is longer than any fence in the text."""
     fence = "```"
     while fence in text:
         fence += "`"
@@ -149,14 +149,14 @@ def _fenced(text: str) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Report(DisplayMixin):
-    """A report that was written, and its findings.
+    """A written report and its findings.
 
     Attributes
     ----------
     output : Path
         The HTML file.
     findings : Findings
-        The findings in it.
+        The findings in the report.
     record : Path or None
         The decision record, if one was written.
     plan : Path or None
@@ -177,7 +177,7 @@ class Report(DisplayMixin):
     plan: Path | None = None
 
     def sheet(self) -> TextPage:
-        """Return the page that is printed: the recommendation and the files."""
+        """Return the recommendation and the written files as a page."""
         files = {"report": self.output, "plan": self.plan, "record": self.record}
         written = [(name, str(file)) for name, file in files.items() if file is not None]
         recommendation = self.findings.sheet()
@@ -203,12 +203,12 @@ def report(  # noqa: PLR0913 - each parameter is a separate option
 ) -> Report:
     """Write a report on a store as one self-contained HTML file.
 
-    Arguments that are not given are those of the store's ``memlab.toml``, else the defaults.
+    Arguments that are not given are taken from the store's ``memlab.toml``, or have defaults.
 
     Parameters
     ----------
     frame : DataFrame, path, URL, SqliteMemoryStore or Source
-        The store, which is only read, or what ``memlab.load_past`` returns.
+        The store, which is only read, or the result of ``memlab.load_past``.
     output : str or Path
         The file to write.
     record : str or Path, optional
@@ -218,9 +218,9 @@ def report(  # noqa: PLR0913 - each parameter is a separate option
     target, token_budget, until
         As for :func:`memlab.recommend_cap`.
     log : DataFrame, str or Path, optional
-        An access log, or what ``memlab.read_access_log`` returns.
+        An access log, or the result of ``memlab.read_access_log``.
     now : datetime, optional
-        The current time, with a time zone; by default the clock's.
+        The current time, with a time zone; by default the time of the clock.
     progress : callable, optional
         Called with the title of each section before it is drawn.
 
@@ -271,9 +271,9 @@ def report(  # noqa: PLR0913 - each parameter is a separate option
 
 
 def _write_record(record: Path, source: Source, findings: Findings) -> Path | None:
-    """Write the record, and the plan beside it; return the plan's file.
+    """Write the decision record, and the plan beside it; return the file of the plan.
 
-    If a plan for this cap was applied already, the record has its receipt, and no plan is written.
+    If a plan for this cap was applied already, no plan is written, and the record has the receipt.
     """
     if findings.cap is None:
         raise MemlabError("there is no cap to record; name one: keep_recent (--keep-recent)")
@@ -370,7 +370,7 @@ def page_of(
 def _sections_with_charts(
     findings: Findings, progress: Callable[[str], None] | None
 ) -> Iterator[tuple[Section, Iterable[Any]]]:
-    """Yield each section with its charts, without the chart that is at the top of the page."""
+    """Yield each section with its charts. The chart at the top of the page is left out."""
     main_chart = _main_chart_of(findings)
     for section in sections_of(findings):
         if progress is not None:
@@ -382,7 +382,7 @@ def _sections_with_charts(
 
 
 def _split_first_sentence(text: str) -> tuple[str, str]:
-    """Return the first sentence of a text, and the others; empty if there are no others."""
+    """Return the first sentence of a text, and the rest of the text, which may be empty."""
     first, *others = re.split(r"(?<=\.) (?=[A-Z])", text, maxsplit=1)
     return first, " ".join(others)
 
@@ -424,7 +424,7 @@ def html_of(template: str, sections: Iterable[tuple[Section, Iterable[Any]]], **
 
 
 def _main_chart_of(findings: Findings) -> str:
-    """Return the name of the chart below the answer, which shows the reason for it."""
+    """Return the name of the chart that shows the reason for the answer; it is drawn below it."""
     if findings.by_use is not None and findings.by_use.is_better:
         return "reads-served"
     has_curve = findings.effect is not None and len(findings.sizing.curve) >= _MIN_CAPS
@@ -434,7 +434,7 @@ def _main_chart_of(findings: Findings) -> str:
 
 
 def _note_on_tokens_of(findings: Findings) -> str:
-    """Explain why the main chart has other tokens than the answer; empty if it has the same."""
+    """Explain why the tokens of the main chart and of the answer differ; empty if they do not."""
     if _main_chart_of(findings) != "trade-off":
         return ""
     start = findings.loaded_or_recalled("a start", "the store")
@@ -446,7 +446,7 @@ def _note_on_tokens_of(findings: Findings) -> str:
 
 
 _MIN_CAPS: Final = 2
-"""Minimum number of caps for the chart of what they serve and cost."""
+"""Minimum number of caps for the chart of references served against tokens."""
 
 
 def _list_links() -> dict[str, str]:
@@ -462,9 +462,9 @@ def _list_id(part: str) -> str:
 def sections_of(findings: Findings) -> Iterator[Section]:
     """Yield the sections in the order in which a reader asks.
 
-    Alerts come first. Then follow the effect of the cap, what caps serve and cost, the backtest,
-    the references, what a start loads, the growth, and the memories. A table leaves out figures
-    that a chart of its section shows.
+    The order is: alerts, the effect of the cap, the results and costs of caps, the backtest, the
+    references, the contents of a start, the growth, and the memories. A table leaves out figures
+    that a chart of the same section shows.
     """
     if findings.alerts:
         yield _alerts(findings)

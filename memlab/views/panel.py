@@ -30,7 +30,7 @@ from memlab.sources.opening import open_source, save_store_settings, settings_of
 from memlab.text import command, counted, for_terminal, percent
 
 LISTED: Final = 20
-"""Maximum number of memories in the list of those that a cap deletes."""
+"""Maximum number of memories in the list of memories that a cap deletes."""
 
 ANY_STORE: Final = "STORE"
 """Name of a store whose memories were given as a frame: no command can read them."""
@@ -92,8 +92,8 @@ class SizingPanel:
     slider, keep_recent
         A slider over round caps, and a box for the exact cap.
     target, token_budget
-        A slider for the share of references to serve, and a box for the token budget. The value of
-        the box is None if there is no budget.
+        A slider for the share of references to serve, and a box for the token budget. The box has
+        the value None if there is no budget.
     use_recommended, copy, save
         Buttons that select the recommended cap, copy the command, and write the choice into
         ``memlab.toml``.
@@ -255,7 +255,7 @@ class SizingPanel:
         self.saved = widgets.HTML()
 
     def _arrange_widgets(self) -> None:
-        """Put the widgets into one: two rows of controls, a row of output, and the list."""
+        """Put all widgets into one: two rows of controls, a row of output, and the list."""
         widgets = import_extra("ipywidgets", extra="lab")
         buttons = widgets.HBox([self.copy, self.save])
         texts = widgets.VBox(
@@ -280,7 +280,10 @@ class SizingPanel:
             self.keep_recent.value = change["new"]
 
     def _cap_changed(self, change: Any) -> None:
-        """Move the slider to the cap of the box, and show it. An empty box gets its cap back."""
+        """Move the slider to the cap of the box, and show that cap.
+
+        A box that was emptied gets its former cap back.
+        """
         if change["new"] is None:
             self.keep_recent.value = change["old"]
             return
@@ -300,7 +303,7 @@ class SizingPanel:
             self.keep_recent.value = self.advice.keep_recent
 
     def _save_clicked(self, _: Any) -> None:
-        """Save the cap, the target and the budget; for the recommended cap, its horizon too."""
+        """Save the cap, the target and the budget. A recommended cap is saved with its horizon."""
         cap = self.cap
         advice = self.advice
         policy: dict[str, Any] = {"name": "recent", NUMBERS["recent"]: cap}
@@ -408,7 +411,7 @@ def explore(
 ) -> SizingPanel:
     """Return the sizing panel, which shows what a cap serves, costs and deletes.
 
-    It has sliders for the cap and the target, and a box for the token budget.
+    The panel has sliders for the cap and the target, and a box for the token budget.
 
     Moving a control updates the charts, the numbers, the list of deleted memories and the command.
     The panel writes only if its button Save is pressed.
@@ -418,7 +421,7 @@ def explore(
     source : path, URL, SqliteMemoryStore, Source or DataFrame
         A store, or the frame that ``memlab.load`` or ``memlab.load_past`` returned.
     references : DataFrame, optional
-        The result of ``find_references``; by default those in the store, and those in the access
+        The result of ``find_references``; by default the references in the store and in the access
         logs that ``memlab.toml`` names.
     target : float, optional
         Initial share of references to serve, from 0.5 to 0.99; by default that of ``memlab.toml``,
@@ -468,7 +471,9 @@ def explore(
 
 
 def cap_steps(largest: int) -> list[int]:
-    """Return round caps from 0 to `largest`: all up to 100, then those with two digits.
+    """Return round caps from 0 to `largest`.
+
+    These are all numbers up to 100, larger ones with two digits before the zeros, and `largest`.
 
     >>> cap_steps(125)[-5:]
     [99, 100, 110, 120, 125]

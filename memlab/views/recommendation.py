@@ -50,9 +50,9 @@ class UnusedLog(NamedTuple):
     Attributes
     ----------
     reads : int
-        The number of its reads of memories of the store.
+        The number of reads in the log that are of memories of the store.
     command : str
-        The command that sizes the store with it.
+        The command that sizes the store with this log.
     """
 
     reads: int
@@ -76,9 +76,9 @@ class Recommendation(DisplayMixin):
     kept : dict
         The settings that :meth:`save` writes in addition to the number.
     explain : bool
-        Whether to print all caps, the backtest and the reasons.
+        Whether to print more caps, the backtest and the reasons.
     limit : StartLimit or None
-        The limit of the system that the store belongs to, if it is the token budget; else None.
+        The limit of the store's system, if it is used as the token budget; else None.
 
     Examples
     --------
@@ -98,7 +98,7 @@ class Recommendation(DisplayMixin):
 
     @cached_property
     def curve(self) -> pd.DataFrame:
-        """Caps or budgets around the recommended one, with what each serves and costs."""
+        """Caps or budgets near the recommended one, each with the share served and the cost."""
         numbers = self.sizing.around(
             *self.advice.marked_numbers, self._native_cap(), self.goal.keep_recent
         )
@@ -107,7 +107,7 @@ class Recommendation(DisplayMixin):
     def _native_cap(self) -> int | None:
         """Return the cap that the store's system applies, or the cap that keeps all if it is less.
 
-        It is None if the system has no cap, or if a budget is sized.
+        Return None if the system has no cap, or if a budget is sized.
         """
         source = self.evidence.source
         if source is None or source.native_cap is None or isinstance(self.sizing, BudgetSizing):
@@ -119,7 +119,10 @@ class Recommendation(DisplayMixin):
 
     @cached_property
     def backtest(self) -> pd.DataFrame | None:
-        """The backtest: caps chosen at earlier splits and what they served; None for a budget."""
+        """The backtest: caps chosen at earlier moments, and the shares that they then served.
+
+        It is None for a budget.
+        """
         if isinstance(self.sizing, BudgetSizing):
             return None
         return backtest_of(self.sizing, self.sizing.splits, self.goal.target)
@@ -136,7 +139,7 @@ class Recommendation(DisplayMixin):
     def by_use(self) -> "BudgetByUse | None":
         """The token budget for retirement by use.
 
-        None if use predicts reads no better than age, or the store cannot retire.
+        It is None if use predicts reads no better than age, or if the store cannot retire memories.
         """
         evidence = self.evidence
         if self.usage is None or self.usage.verdict != "use":
@@ -164,9 +167,9 @@ class Recommendation(DisplayMixin):
 
     @cached_property
     def unused_log(self) -> UnusedLog | None:
-        """The access log beside the store, if no log is used; None if it has no read of the store.
+        """An access log beside the store with reads of it, if no log is used; else None.
 
-        It is only named: it may have been left by another store, or by somebody else.
+        The log is only named, not used: it may belong to another store, or to another person.
         """
         evidence = self.evidence
         store = None if evidence.source is None else evidence.source.local_path
@@ -185,7 +188,7 @@ class Recommendation(DisplayMixin):
 
     @cached_property
     def mentioned(self) -> str:
-        """A sentence on mentions of other memories in the texts; empty if they are not searched."""
+        """A sentence about mentions in the texts of memories; empty if no text is searched."""
         source = self.evidence.source
         if source is None or not (source.is_folder or source.is_native_format):
             return ""
@@ -198,7 +201,10 @@ class Recommendation(DisplayMixin):
 
     @property
     def answer(self) -> str:
-        """The answer in sentences: a budget by use if it is better, else the cap or the budget."""
+        """The answer in sentences.
+
+        It recommends a budget by use if that is better, and else the cap or the budget.
+        """
         by_use = self.by_use
         advice = self.advice
         if by_use is None or by_use.budget is None or not by_use.is_better:
@@ -214,7 +220,7 @@ class Recommendation(DisplayMixin):
         )
 
     def sheet(self) -> TextPage:
-        """Return the page that is printed. Its title is the answer."""
+        """Return the recommendation as a page. Its title is the answer."""
         advice = self.advice
         page = advice.sheet() if self.explain else advice.brief(self.curve, self.goal.keep_recent)
         facts = [*self._facts_by_use(), *page.facts, *self._evidence()]
@@ -243,7 +249,7 @@ class Recommendation(DisplayMixin):
         return facts
 
     def next_steps(self) -> list[str]:
-        """Return the next steps: how to retire by use if that is better, then those of the cap."""
+        """Return the next steps for the cap; retirement by use comes first if it is better."""
         evidence = self.evidence
         steps = self.advice.next_steps(
             evidence.name,
@@ -264,12 +270,12 @@ class Recommendation(DisplayMixin):
 
     @staticmethod
     def _with_unused_log(step: str, log: UnusedLog) -> str:
-        """Return a next step; that of a harvest becomes the one that uses the log it has filled."""
+        """Return a next step; the command that uses the log replaces a ``memlab harvest``."""
         before, harvest, _ = step.partition("memlab harvest ")
         return f"{before}{log.command}    sizes a cap by these reads" if harvest else step
 
     def _goal_options(self) -> list[Any]:
-        """Return the command line options for the goals that differ from the store's settings."""
+        """Return the options for those parts of the goal that differ from the store's settings."""
         goal_of_settings = SizingGoal.of(self.evidence.settings)._asdict()
         options: list[Any] = []
         for name, value in self.goal._asdict().items():
@@ -306,7 +312,7 @@ class Recommendation(DisplayMixin):
     def _not_counted(self) -> dict[str, dict[str, int]]:
         """Return the number of mentions that are no references, by kind and reason.
 
-        Reasons with a number of zero, and kinds without other reasons, are left out.
+        Reasons without mentions are left out, and so are kinds without reasons.
         """
         not_counted: dict[str, dict[str, int]] = {}
         by_kind = self.evidence.counts.drop(columns=COUNTED)
@@ -322,7 +328,7 @@ class Recommendation(DisplayMixin):
         Returns
         -------
         str
-            A sentence on what was written where, and which commands use it.
+            A sentence with the file, and the commands that use the saved number.
 
         Raises
         ------
@@ -363,7 +369,7 @@ class Recommendation(DisplayMixin):
         yield from self._index_facts()
 
     def _future_in_words(self) -> str:
-        """Return which present memories are dated in the future; empty for none."""
+        """Return a sentence about present memories dated in the future; empty for none."""
         present = present_rows(self.evidence.past)
         created_at = present[c.CREATED_AT].to_numpy("datetime64[us]")
         dates = FutureDates.of(created_at, self.evidence.now)
@@ -377,7 +383,7 @@ class Recommendation(DisplayMixin):
         return f"{summary}; {command('doctor', self.evidence.name)} says what to do"
 
     def _reference_facts(self) -> Iterator[tuple[str, str]]:
-        """Yield the facts about references: those counted, those not counted, and mentions."""
+        """Yield the facts about counted references, uncounted ones, and mentions."""
         counts = self.evidence.counts
         kinds = ", ".join(f"{count:,} {name}" for name, _, count in counted_in_words(counts))
         reasons = ", ".join(f"{count:,} {why}" for why, count in not_counted_in_words(counts))
@@ -421,7 +427,7 @@ class Recommendation(DisplayMixin):
             yield name, sentence
 
     def _index_facts(self) -> Iterator[tuple[str, str]]:
-        """Yield the limit of the store's own system, and how much of its index is not loaded."""
+        """Yield the facts about the limit of the store's system, and about a cut index."""
         if self.limit is not None:
             yield "own limit", f"{counted(self.limit.tokens, 'tokens')}: {self.limit.words}"
         source = self.evidence.source
@@ -448,24 +454,25 @@ def size(  # noqa: PLR0913 - each parameter is a separate option
 ) -> Recommendation:
     """Recommend a cap or a token budget for a store, with the evidence and the next steps.
 
-    Arguments that are not given are those of the store's ``memlab.toml``, else the defaults.
+    Arguments that are not given are taken from the store's ``memlab.toml``, or have defaults.
 
     Parameters
     ----------
     frame : DataFrame, path, URL, SqliteMemoryStore or Source
-        The store, or what ``memlab.load_past`` returns.
+        The store, or the result of ``memlab.load_past``.
     target, token_budget, confidence, until
         As for :func:`memlab.recommend_cap`.
     unit : {"memories", "tokens"}
         Whether to recommend a number of memories, or a budget in tokens.
     log : DataFrame, str or Path, optional
-        An access log, or what ``memlab.read_access_log`` returns.
+        An access log, or the result of ``memlab.read_access_log``.
     only_log : bool
         Use only references from the log, and ignore those in the store.
     explain : bool
-        Print all caps around the answer, the backtest and the reasons.
+        Print the caps near the answer, the backtest and the reasons.
     now : datetime, optional
-        The current time, with a time zone; later reads are ignored. By default the clock's.
+        The current time, with a time zone; by default the time of the clock. Later reads are
+        ignored.
 
     Returns
     -------

@@ -209,7 +209,7 @@ def test_folder_name_without_a_path_is_orphaned(home: Path) -> None:
     assert detected is not None
     assert detected.path == ""
     assert detected.is_missing is True
-    assert "no folder has a path of that name" in output_of("find", home)
+    assert "no folder matches its name" in output_of("find", home)
 
 
 @pytest.mark.parametrize("name", ["C--Users-me-app", "app"])
