@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import memlab
 from memlab import columns as c
 from memlab.compaction import archived_plans, drop_archived
-from memlab.evidence.past import fill_missing_rows, gaps_of, load_past
+from memlab.evidence.past import Gaps, fill_missing_rows, gaps_of, load_past
 from memlab.policies import KeepRecent, TokenBudget
 from memlab.sizing import Verdict, recommend_cap
 from memlab.store import SqliteMemoryStore
@@ -32,24 +32,34 @@ def advice(store: Path, recommend: Recommend = recommend_cap) -> Any:
     return recommend(load_past(store))
 
 
-def planned(store: Path, recommend: Recommend) -> memlab.Plan:
-    sized = {recommend_cap: KeepRecent, recommend_budget: TokenBudget}
-    return memlab.plan(store, sized[recommend](advice(store, recommend).number), now=NOON)
+def recommended_plan(store: Path, recommend: Recommend) -> memlab.Plan:
+    """Plan a compaction to the recommended number."""
+    policies = {recommend_cap: KeepRecent, recommend_budget: TokenBudget}
+    policy = policies[recommend](advice(store, recommend).number)
+    return memlab.plan(store, policy, now=NOON)
+
+
+def apply_recommended_plan(store: Path, recommend: Recommend) -> None:
+    memlab.apply(recommended_plan(store, recommend), now=NOON)
 
 
 def compact_for_good(store: Path, recommend: Recommend, *, archive: bool = False) -> None:
     """Compact by count to the recommended number, as a runtime does."""
     with SqliteMemoryStore(store, archive=archive) as opened:
-        opened.compact_episodic(len(planned(store, recommend).kept))
+        opened.compact_episodic(len(recommended_plan(store, recommend).kept))
 
 
 def drop_oldest(store: Path, _: Recommend, *, facts_too: bool = False) -> None:
-    if store.with_name(f"{store.name}.archive.db").exists() and (entries := archived_plans(store)):
+    """Drop the contents of the oldest plan in the archive, if there is one."""
+    if not store.with_name(f"{store.name}.archive.db").exists():
+        return
+    entries = archived_plans(store)
+    if entries:
         drop_archived(store, digest=entries[0].digest, facts_too=facts_too, now=NOON)
 
 
 STEPS: dict[str, Callable[..., object]] = {
-    "plan": lambda store, recommend: memlab.apply(planned(store, recommend), now=NOON),
+    "plan": apply_recommended_plan,
     "for good": compact_for_good,
     "archived": partial(compact_for_good, archive=True),
     "drop": drop_oldest,
@@ -62,19 +72,27 @@ WALKS = st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=6)
 def stores(draw: st.DrawFn) -> list[Row]:
     """Draw rows that refer to earlier ones, with decisions and superseded rows."""
     count = draw(st.integers(30, 160))
-    back = draw(st.lists(st.integers(1, 150), min_size=count, max_size=count))
-    often = draw(st.integers(1, 4))
-    kinds = draw(st.integers(3, 40))
-    return [
-        row(
-            f"m{n}",
-            "semantic" if n % kinds == 0 else "episodic",
-            evidence_refs_json=json.dumps([f"issue:m{n - back[n]}"] if n % often == 0 else []),
-            superseded_by=f"m{n + 1}" if n % 17 == 3 and n + 1 < count else None,
-            created_at=f"2026-02-{1 + n // 24:02}T{n % 24:02}:00:00+00:00",
+    distances = draw(st.lists(st.integers(1, 150), min_size=count, max_size=count))
+    reference_every = draw(st.integers(1, 4))
+    decision_every = draw(st.integers(3, 40))
+    rows = []
+    for number, distance in enumerate(distances):
+        kind = "semantic" if number % decision_every == 0 else "episodic"
+        references = []
+        if number % reference_every == 0:
+            references.append(f"issue:m{number - distance}")
+        superseded_by = None
+        if number % 17 == 3 and number + 1 < count:
+            superseded_by = f"m{number + 1}"
+        columns = row(
+            f"m{number}",
+            kind,
+            evidence_refs_json=json.dumps(references),
+            superseded_by=superseded_by,
+            created_at=f"2026-02-{1 + number // 24:02}T{number % 24:02}:00:00+00:00",
         )
-        for n in range(count)
-    ]
+        rows.append(columns)
+    return rows
 
 
 @pytest.mark.long
@@ -84,9 +102,10 @@ def stores(draw: st.DrawFn) -> list[Row]:
 def test_compacting_never_lowers_the_number(
     recommend: Recommend, rows: list[Row], sizes: list[int], steps: list[str]
 ) -> None:
-    sized = [columns | {"body": "x" * size} for columns, size in zip(rows, cycle(sizes))]
+    for columns, size in zip(rows, cycle(sizes)):
+        columns["body"] = "x" * size
     with TemporaryDirectory() as folder:
-        store = write_rows(Path(folder) / "memory.db", sized)
+        store = write_rows(Path(folder) / "memory.db", rows)
         numbers = [advice(store, recommend).number]
         for step in steps:
             STEPS[step](store, recommend)
@@ -116,15 +135,16 @@ def test_gap_bound_is_memories_written_since_the_deletion(tmp_path: Path) -> Non
     with SqliteMemoryStore(store) as opened:
         opened.compact_episodic(5)
     write_rows(store, episodes(7, start=21))
-    assert gaps_of(load_past(store)) == (15, 16, 12)
+    assert gaps_of(load_past(store)) == Gaps(memories=15, newest=16, cap=12)
 
 
 def test_single_row_deleted_by_hand_gives_no_bound(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(30))
     run_sql(store, "DELETE FROM memory_items WHERE rowid = 5")
-    assert gaps_of(load_past(store)) == (1, 5, None)
+    expected = Gaps(memories=1, newest=5, cap=None)
+    assert gaps_of(load_past(store)) == expected
     memlab.apply(memlab.plan(store, KeepRecent(10), now=NOON), now=NOON)
-    assert gaps_of(load_past(store)) == (1, 5, None)
+    assert gaps_of(load_past(store)) == expected
     assert advice(store).verdict is not Verdict.HISTORY_INCOMPLETE
 
 
@@ -163,12 +183,15 @@ def test_reference_to_a_gap_ranks_beyond_kept_memories(tmp_path: Path) -> None:
 
 def test_references_of_deleted_rows_still_count(tmp_path: Path) -> None:
     rows = episodes(1200)
-    for n, columns in enumerate(rows):
-        far = 60 + n % 60 if n < 700 else 1
-        columns["evidence_refs_json"] = json.dumps([f"issue:e{n + 1 - far}"] if n + 1 > far else [])
+    for number, columns in enumerate(rows, start=1):
+        distance = 60 + (number - 1) % 60 if number <= 700 else 1
+        target = number - distance
+        references = [f"issue:e{target}"] if target > 0 else []
+        columns["evidence_refs_json"] = json.dumps(references)
     store = write_rows(tmp_path / "memory.db", rows)
     before = advice(store).number
     assert 100 < before < 900
     compact_for_good(store, recommend_cap)
-    assert memlab.sizing.prepare_sizing(load_past(store)).posterior.cap_for(0.9)[2] < before
+    posterior = memlab.sizing.prepare_sizing(load_past(store)).posterior
+    assert posterior.cap_for(0.9).high < before
     assert advice(store).number == before

@@ -3,7 +3,8 @@
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import partial
+from typing import NamedTuple
 from unittest.mock import patch
 
 import numpy as np
@@ -36,13 +37,20 @@ def dated(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
 LIVES = st.builds(dated, lives(), st.integers(0, 9))
 
 
-def run_forward(frame: pd.DataFrame, cap: int) -> Iterator[tuple[set[str], set[str]]]:
+class StoreState(NamedTuple):
+    """Ids in a store, and the active ones among them."""
+
+    present: set[str]
+    active: set[str]
+
+
+def run_forward(frame: pd.DataFrame, cap: int) -> Iterator[StoreState]:
     """Write a frame's rows into the real store, compacting after each.
 
-    Yields the ids there and the active ones, before the first row and after every one.
+    Yields the state before the first row and after every one.
     """
     with SqliteMemoryStore(":memory:") as store:
-        yield set(), set()
+        yield StoreState(set(), set())
         for item in frame.itertuples():
             provenance = MemoryProvenance(None, "agent", source_task_ref="t")
             store.put(MemoryItem(item.memory_id, MemoryKind(item.kind), "t", "", provenance))
@@ -51,36 +59,44 @@ def run_forward(frame: pd.DataFrame, cap: int) -> Iterator[tuple[set[str], set[s
                     store.supersede(old, by_memory_id=item.memory_id)
             store.compact_episodic(cap)
             present = {name for name in frame[c.MEMORY_ID] if store.get(name) is not None}
-            yield present, {active.memory_id for active in store.list_active()}
+            yield StoreState(present, {memory.memory_id for memory in store.list_active()})
 
 
 @given(frame=LIVES, cap=st.integers(0, 6))
 def test_cap_curve_equals_running_the_real_store(frame: pd.DataFrame, cap: int) -> None:
     references = find_references(frame)
-    stages = list(run_forward(frame, cap))
+    before_first, *states = run_forward(frame, cap)
+    states_before_writes = [before_first, *states]
     pairs = references[[c.TARGET_ID, c.AT_POSITION]].itertuples(index=False)
-    served = [target in stages[int(at) - 1][0] for target, at in pairs]
+    served = [target in states_before_writes[int(at) - 1].present for target, at in pairs]
     assert (Ranked.of(frame, Lifetimes.of(frame), references).rank <= cap).tolist() == served
     line = prepare_sizing(frame, references).at([cap]).iloc[0]
     if served:
         assert line["served_observed"] == pytest.approx(np.mean(served))
     tokens = frame.set_index(c.MEMORY_ID)[c.TOKENS]
-    for name, then in {
-        "boot_memories": np.sort([len(ids) for _, ids in stages[1:]]),
-        "boot_tokens": np.sort([tokens[list(ids)].sum() for _, ids in stages[1:]]),
-    }.items():
-        assert line[f"{name}_mean"] == pytest.approx(then.mean())
-        assert line[f"{name}_p95"] == then[int(np.ceil(0.95 * len(then))) - 1]
-        assert line[f"{name}_max"] == then[-1]
+    sizes = {
+        "boot_memories": [len(state.active) for state in states],
+        "boot_tokens": [tokens[list(state.active)].sum() for state in states],
+    }
+    for name, values in sizes.items():
+        ordered = np.sort(values)
+        place_of_p95 = int(np.ceil(0.95 * len(ordered))) - 1
+        assert line[f"{name}_mean"] == pytest.approx(ordered.mean())
+        assert line[f"{name}_p95"] == ordered[place_of_p95]
+        assert line[f"{name}_max"] == ordered[-1]
 
 
-@given(LIVES, st.booleans(), st.data())
-def test_budget_curve_equals_replay(frame: pd.DataFrame, long: bool, data: Any) -> None:
+@pytest.mark.parametrize("max_rows_without_numba", [0, 2_048], ids=["compiled", "plain"])
+@given(frame=LIVES, data=st.data())
+def test_budget_curve_equals_replay(
+    frame: pd.DataFrame, data: st.DataObject, max_rows_without_numba: int
+) -> None:
     references = find_references(frame)
-    with patch.object(lifetimes_module, "MAX_ROWS_WITHOUT_NUMBA", 0 if long else 2_048):
+    with patch.object(lifetimes_module, "MAX_ROWS_WITHOUT_NUMBA", max_rows_without_numba):
         needed_budgets = in_tokens(prepare_sizing(frame, references)).needed_budgets
-    telling = np.unique(np.concatenate([[0], needed_budgets, needed_budgets - 1]).clip(0)).tolist()
-    for budget in data.draw(st.sets(st.sampled_from(telling), min_size=1, max_size=4)):
+    just_too_small = (needed_budgets - 1).clip(0)
+    budgets = np.unique(np.concatenate([[0], needed_budgets, just_too_small])).tolist()
+    for budget in data.draw(st.sets(st.sampled_from(budgets), min_size=1, max_size=4)):
         is_kept = replay(frame, references, TokenBudget(budget)).references["kept"]
         assert (needed_budgets <= budget).tolist() == is_kept.tolist()
 
@@ -89,8 +105,10 @@ def test_budget_curve_equals_replay(frame: pd.DataFrame, long: bool, data: Any) 
 def test_curve_is_monotonic_in_the_number(frame: pd.DataFrame) -> None:
     sizing = prepare_sizing(frame)
     assert sizing.curve.index.is_monotonic_increasing
-    for curve in (sizing.curve, in_tokens(sizing).at(range(0, sizing.present.tokens + 20, 9))):
-        assert (curve.drop(columns="pruned").diff().iloc[1:].fillna(0) >= -1e-12).all(axis=None)
+    budgets = range(0, sizing.present.tokens + 20, 9)
+    for curve in (sizing.curve, in_tokens(sizing).at(budgets)):
+        changes = curve.drop(columns="pruned").diff().iloc[1:].fillna(0)
+        assert (changes >= -1e-12).all(axis=None)
         assert (curve["low"] <= curve["served"] + 1e-12).all()
         assert (curve["served"] <= curve["high"] + 1e-12).all()
 
@@ -155,7 +173,9 @@ def test_store_without_references_uses_other_projects() -> None:
 
 def test_empty_store_has_one_cap() -> None:
     (only,) = cap_curve(make_frame()).reset_index().to_dict("records")
-    assert only["keep_recent"] == only["boot_tokens_p95"] == only["boot_memories_max"] == 0
+    assert only["keep_recent"] == 0
+    assert only["boot_tokens_p95"] == 0
+    assert only["boot_memories_max"] == 0
 
 
 def test_row_order_and_gaps_do_not_change_the_curve() -> None:
@@ -168,10 +188,11 @@ def test_row_order_and_gaps_do_not_change_the_curve() -> None:
         target_position=references[c.TARGET_POSITION] * 3 + 5,
         at_position=references[c.AT_POSITION] * 3 + 5,
     ).sample(frac=1, random_state=2)
-    before = spread.copy(deep=True), moved.copy(deep=True)
+    spread_before = spread.copy(deep=True)
+    moved_before = moved.copy(deep=True)
     pd.testing.assert_frame_equal(cap_curve(frame, references), cap_curve(spread, moved))
-    for table, copy in zip((spread, moved), before, strict=True):
-        pd.testing.assert_frame_equal(table, copy)
+    pd.testing.assert_frame_equal(spread, spread_before)
+    pd.testing.assert_frame_equal(moved, moved_before)
 
 
 def test_large_store_curve_has_a_row_per_change_of_share() -> None:
@@ -183,28 +204,35 @@ def test_large_store_curve_has_a_row_per_change_of_share() -> None:
     curve = sizing.curve
     assert set(sizing.references.rank) <= set(curve.index)
     assert len(curve) < len(frame) / 2
-    known = curve.loc[curve.attrs[EXACT_AT]]
-    pd.testing.assert_frame_equal(sizing.at(known.index), known, check_dtype=False)
-    between = curve.drop(index=known.index)
-    exact = sizing.at(between.index)
+    exact_lines = curve.loc[curve.attrs[EXACT_AT]]
+    pd.testing.assert_frame_equal(sizing.at(exact_lines.index), exact_lines, check_dtype=False)
+    interpolated = curve.drop(index=exact_lines.index)
+    exact = sizing.at(interpolated.index)
     for name in ("boot_tokens_mean", "boot_tokens_p95", "boot_tokens_max"):
-        np.testing.assert_allclose(between[name], exact[name], rtol=0.02)
+        np.testing.assert_allclose(interpolated[name], exact[name], rtol=0.02)
+
+
+THREE = make_episodes(3)
 
 
 @pytest.mark.parametrize(
-    ("ask", "message"),
+    ("call", "message"),
     [
-        (lambda at: prepare_sizing(at).at([-1]), "cap=-1 is not a whole number of 0 or more"),
-        (lambda at: cap_curve(at, at), "this one has no column 'target_id'"),
-        (advise, r"what memlab\.sizing\.prepare_sizing returns"),
-        (lambda at: recommend_cap(at, token_budget=-5), "token_budget=-5 is not a whole number"),
-        (lambda at: boot_over_time(at, [5], moments=1), "moments=1 is not a whole number of 2 or"),
-        (lambda at: age_rank_quantiles(at, parts=0), "parts=0 is not a whole number of 1 or more"),
-        (lambda at: backtest_cap(at, splits=(0.5, 1.0)), r"split=1\.0 is not between 0 and 1"),
+        (partial(prepare_sizing(THREE).at, [-1]), "cap=-1 is not a whole number of 0 or more"),
+        (partial(cap_curve, THREE, THREE), "this one has no column 'target_id'"),
+        (partial(advise, THREE), r"what memlab\.sizing\.prepare_sizing returns"),
+        (partial(recommend_cap, THREE, token_budget=-5), "token_budget=-5 is not a whole number"),
+        (
+            partial(boot_over_time, THREE, [5], moments=1),
+            "moments=1 is not a whole number of 2 or",
+        ),
+        (
+            partial(age_rank_quantiles, THREE, parts=0),
+            "parts=0 is not a whole number of 1 or more",
+        ),
+        (partial(backtest_cap, THREE, splits=(0.5, 1.0)), r"split=1\.0 is not between 0 and 1"),
     ],
 )
-def test_invalid_arguments_are_rejected_by_name(
-    ask: Callable[[pd.DataFrame], object], message: str
-) -> None:
+def test_invalid_arguments_are_rejected_by_name(call: Callable[[], object], message: str) -> None:
     with pytest.raises((ValueError, WrongArgumentError), match=message):
-        ask(make_episodes(3))
+        call()

@@ -18,17 +18,19 @@ REAL = ("history-uv", "history-bevy", "history-arrow-rs")
 
 def test_simulated_histories_reach_their_target() -> None:
     until = 1.4  # the fifth after the earliest split
-    simulated = pd.concat(
-        backtest_cap(*simulate_history(seed, drift), until=until).assign(drift=drift)
-        for place, drift in enumerate(DRIFTS)
-        for seed in range(1000 * place + 100, 1000 * place + 107)
-    )
-    assert simulated["keep_recent"].notna().all()
-    followed = simulated[simulated["achieved"].notna()]  # references followed
-    assert len(followed) >= 0.95 * len(simulated)
-    assert followed["reached"].mean() >= 0.85
-    assert (followed["keep_recent"] / followed["needed"]).median() < 2.5
-    assert followed.loc[followed["drift"] == "growing", "reached"].mean() >= 0.7
+    backtests = []
+    for number, drift in enumerate(DRIFTS):
+        for seed in range(1000 * number + 100, 1000 * number + 107):
+            backtest = backtest_cap(*simulate_history(seed, drift), until=until)
+            backtests.append(backtest.assign(drift=drift))
+    tests = pd.concat(backtests)
+    assert tests["keep_recent"].notna().all()
+    with_references = tests[tests["achieved"].notna()]
+    assert len(with_references) >= 0.95 * len(tests)
+    assert with_references["reached"].mean() >= 0.85
+    assert (with_references["keep_recent"] / with_references["needed"]).median() < 2.5
+    growing = with_references[with_references["drift"] == "growing"]
+    assert growing["reached"].mean() >= 0.7
 
 
 def test_real_histories_reach_their_target(real_store) -> None:
@@ -65,18 +67,20 @@ def test_backtest_without_references_needs_no_cap() -> None:
 
 
 def test_poor_track_record_widens_the_limits() -> None:
-    # few references; those after two of the splits reach far back
+    # There are few references, and those after two of the splits reach far back.
     frame, references = simulate_history(11, "steady", rows=3000)
     sizing = prepare_sizing(frame, references)
     advice = recommend_cap(frame, references)
     tests = backtest_cap(frame, references)
-    assert advice.missed == (~tests["reached"].astype(bool)).sum() == 2
+    missed = tests[~tests["reached"].astype(bool)]
+    assert len(missed) == 2
+    assert advice.missed == 2
     phrase = "But at 2 of 4 earlier moments this rule would have missed the target."
     assert str(advice).partition("\n")[0].endswith(phrase)
     assert phrase in advice._repr_html_()
     assert advice.interval_inflation > 1.2
     plain = posterior_of(sizing.lifetimes, sizing.references, sizing.settings)
-    assert plain.cap_for(0.9)[2] < advice.keep_recent
+    assert plain.cap_for(0.9).high < advice.keep_recent
     widened = f"limits are {advice.interval_inflation - 1:.0%} wider"
     assert any(text.startswith(widened) for text in advice.would_change)
 
@@ -99,43 +103,54 @@ def test_good_track_record_leaves_limits_and_title_alone() -> None:
 def test_interval_inflation_grows_with_the_surprise() -> None:
     frame = make_episodes(2000)
     at = np.arange(100, 2000, 5)
-    distances = (np.where(at < 1600, 1 + at % 5, back) for back in (5, 30, 600))
-    sizings = (
-        prepare_sizing(frame, make_references(frame, at, distance)) for distance in distances
-    )
-    scales = [interval_inflation_of(sizing.splits) for sizing in sizings]
-    assert scales[0] == 1
-    assert scales == sorted(scales)
-    assert 1.2 < scales[-1] < 3
+    inflations = []
+    for late_distance in (5, 30, 600):
+        distance = np.where(at < 1600, 1 + at % 5, late_distance)
+        sizing = prepare_sizing(frame, make_references(frame, at, distance))
+        inflations.append(interval_inflation_of(sizing.splits))
+    assert inflations[0] == 1
+    assert inflations == sorted(inflations)
+    assert 1.2 < inflations[-1] < 3
 
 
 def test_track_record_ignores_splits_without_later_references() -> None:
     frame = make_episodes(100)
     splits = prepare_sizing(frame, make_references(frame, [20, 30, 85], [1, 2, 85])).splits
     assert [len(split.test_ranks) for split in splits] == [0, 0, 1, 1]
-    chosen = [split.posterior.cap_for(0.9)[2] for split in splits[2:]]
-    missed = sum(cap < 85 for cap in chosen)
-    assert record_of(splits, 0.9) == (2, missed, pytest.approx(sum(chosen) / 2 / 85))
-    assert record_of(splits[:2], 0.9) == (0, 0, None)
+    chosen = [split.posterior.cap_for(0.9).high for split in splits[2:]]
+    record = record_of(splits, 0.9)
+    assert record.measured == 2
+    assert record.missed == len([cap for cap in chosen if cap < 85])
+    assert record.waste == pytest.approx(sum(chosen) / 2 / 85)
+    assert record_of(splits[:2], 0.9) == TrackRecord(measured=0, missed=0, waste=None)
     assert interval_inflation_of(splits) == 1
 
 
-def test_track_record_is_poor_above_one_miss_in_four() -> None:
-    counts = [(0, 0), (4, 0), (4, 1), (4, 2), (3, 1), (1, 1)]
-    assert [TrackRecord(*arguments).poor for arguments in counts] == [
-        False,
-        False,
-        False,
-        True,
-        True,
-        True,
-    ]
+@pytest.mark.parametrize(
+    ("measured", "missed", "is_poor"),
+    [
+        (0, 0, False),
+        (4, 0, False),
+        (4, 1, False),
+        (4, 2, True),
+        (3, 1, True),
+        (1, 1, True),
+    ],
+)
+def test_track_record_is_poor_above_one_miss_in_four(
+    measured: int, missed: int, is_poor: bool
+) -> None:
+    assert TrackRecord(measured, missed).poor == is_poor
 
 
 def with_gaps() -> pd.DataFrame:
     """Return the past of a store with unarchived deletions."""
-    named = [(f"m{max(n - 9, 0)}",) if n % 3 == 0 else () for n in range(60)]
-    frame = make_frame(*(row(f"m{n}", evidence_refs=ids) for n, ids in enumerate(named)))
+    rows = []
+    for number in range(60):
+        target = max(number - 9, 0)
+        evidence_refs = (f"m{target}",) if number % 3 == 0 else ()
+        rows.append(row(f"m{number}", evidence_refs=evidence_refs))
+    frame = make_frame(*rows)
     past = frame.assign(**{c.DELETED_AT: pd.Series(pd.NaT, range(60), dtype=c.TIME)})
     return past.drop(range(5, 20)).reset_index(drop=True)
 
@@ -145,9 +160,12 @@ def two_years() -> pd.DataFrame:
     return memlab.load(memlab.store_path("two_years"))
 
 
-def at_cap(timeline: pd.DataFrame, cap: int | None) -> pd.DataFrame:
-    wanted = timeline["keep_recent"].isna() if cap is None else timeline["keep_recent"] == cap
-    return timeline[wanted.fillna(value=False)]
+def at_cap(timeline: pd.DataFrame, cap: int) -> pd.DataFrame:
+    return timeline[timeline["keep_recent"].eq(cap).fillna(value=False)]
+
+
+def without_cap(timeline: pd.DataFrame) -> pd.DataFrame:
+    return timeline[timeline["keep_recent"].isna()]
 
 
 @pytest.mark.parametrize("kind", ["whole", "gaps"])
@@ -159,12 +177,12 @@ def test_boot_over_time_agrees_with_the_curve(two_years: pd.DataFrame, kind: str
     for cap in (10, 45):
         assert (ranks["age_rank"] <= cap).mean() == curve.loc[cap, "served_observed"]
         for measure in ("memories", "tokens"):
-            held = at_cap(timeline, cap)[measure]
-            assert held.max() == curve.loc[cap, f"boot_{measure}_max"]
-            assert held.mean() == pytest.approx(curve.loc[cap, f"boot_{measure}_mean"])
+            values = at_cap(timeline, cap)[measure]
+            assert values.max() == curve.loc[cap, f"boot_{measure}_max"]
+            assert values.mean() == pytest.approx(curve.loc[cap, f"boot_{measure}_mean"])
     assert timeline["written"].max() == age_rank_quantiles(past)["last"].max()
     if kind == "whole":
-        last = at_cap(timeline, None).iloc[-1]
+        last = without_cap(timeline).iloc[-1]
         active = past[past[c.ACTIVE]]
         assert last["memories"] == len(active)
         assert last["tokens"] == active[c.TOKENS].sum()
@@ -172,11 +190,14 @@ def test_boot_over_time_agrees_with_the_curve(two_years: pd.DataFrame, kind: str
 
 
 def test_boot_over_time_samples_the_given_number_of_moments(two_years: pd.DataFrame) -> None:
-    thin, every_moment = (boot_over_time(two_years, [50], moments=m) for m in (11, len(two_years)))
-    assert len(at_cap(thin, 50)) == len(at_cap(thin, None)) == 11
-    assert at_cap(thin, 50)["written"].iloc[[0, -1]].tolist() == [1, len(two_years)]
-    same = every_moment.merge(thin, on=["keep_recent", "written", "at", "memories", "tokens"])
-    assert len(same) == len(thin)
+    sampled = boot_over_time(two_years, [50], moments=11)
+    every_moment = boot_over_time(two_years, [50], moments=len(two_years))
+    assert len(at_cap(sampled, 50)) == 11
+    assert len(without_cap(sampled)) == 11
+    assert at_cap(sampled, 50)["written"].iloc[0] == 1
+    assert at_cap(sampled, 50)["written"].iloc[-1] == len(two_years)
+    in_both = every_moment.merge(sampled, on=["keep_recent", "written", "at", "memories", "tokens"])
+    assert len(in_both) == len(sampled)
 
 
 def test_boot_over_time_is_monotonic_for_any_creation_times() -> None:
@@ -208,15 +229,18 @@ def test_age_rank_quantiles_are_computed_per_part() -> None:
     assert table["references"].tolist() == [4, 1]
     assert table["p50"].tolist() == [2, 70]
     assert table["p90"].tolist() == [9, 70]
-    none = age_rank_quantiles(make_episodes(10), parts=3)
-    assert none["references"].tolist() == [0] * 3
-    assert none["last"].tolist() == [3, 7, 10]
-    assert none["p50"].isna().all()
+
+
+def test_age_rank_quantiles_without_references_are_missing() -> None:
+    table = age_rank_quantiles(make_episodes(10), parts=3)
+    assert table["references"].tolist() == [0, 0, 0]
+    assert table["last"].tolist() == [3, 7, 10]
+    assert table["p50"].isna().all()
 
 
 def test_caps_along_are_computed_at_each_doubling() -> None:
     frame = make_episodes(800)
-    at = [*range(400, 800, 20), *range(200, 400, 20), 150, 160]
+    at = list(range(400, 800, 20)) + list(range(200, 400, 20)) + [150, 160]
     references = make_references(frame, at, [7] * len(at))
     along = caps_along(frame, references, share=0.5)
     assert along["memories"].tolist() == [200, 400, 800]

@@ -1,8 +1,10 @@
 """Compaction does not change what is computed from the past of a store."""
 
 import json
+import math
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,87 +29,120 @@ PAST = ["served", "low", "high", "served_own", "served_observed"]
 Compact = Callable[[Path], None]
 
 
-def in_steps(path: Path, steps: int, compact: Compact) -> Path:
+def write_in_parts(path: Path, parts: int, compact: Compact) -> Path:
     """Write the rows in parts and compact after each part."""
     rows = recorded_rows(700)
-    size = -(-len(rows) // steps)
+    size = math.ceil(len(rows) / parts)
     for start in range(0, len(rows), size):
         write_rows(path, rows[start : start + size])
         compact(path)
     return path
 
 
-def keep(cap: int) -> Compact:
-    def compact(store: Path) -> None:
-        memlab.apply(memlab.plan(store, KeepRecent(cap), now=NOON), now=NOON)
-
-    return compact
+def do_nothing(store: Path) -> None:
+    pass
 
 
-def as_sized(store: Path) -> None:
+def keep(store: Path, cap: int) -> None:
+    memlab.apply(memlab.plan(store, KeepRecent(cap), now=NOON), now=NOON)
+
+
+def compact_as_sized(store: Path) -> None:
     """Size the store and compact it to the recommended cap."""
     output_of("size", store, "--save")
     output_of("maintain", store, "--apply")
 
 
-def restored_half_way(store: Path) -> None:
+def restore_and_keep_more(store: Path) -> None:
+    """Compact the store, restore it, and compact it to a larger cap."""
     receipt = memlab.apply(memlab.plan(store, KeepRecent(40), now=NOON), now=NOON)
     if receipt.archive:
         memlab.restore(receipt, now=NOON)
-        keep(90)(store)
+        keep(store, 90)
 
 
-WAYS: dict[str, tuple[int, Compact]] = {
-    "once, at the end": (1, keep(200)),
-    "once, to zero": (1, keep(0)),
-    "every tenth": (10, keep(60)),
-    "to zero in between": (3, keep(0)),
-    "as sized, repeatedly": (7, as_sized),
-    "restored half way": (4, restored_half_way),
+COMPACTIONS: dict[str, tuple[int, Compact]] = {
+    "once, at the end": (1, partial(keep, cap=200)),
+    "once, to zero": (1, partial(keep, cap=0)),
+    "every tenth": (10, partial(keep, cap=60)),
+    "to zero in between": (3, partial(keep, cap=0)),
+    "as sized, repeatedly": (7, compact_as_sized),
+    "restored half way": (4, restore_and_keep_more),
 }
+"""Number of parts in which the rows are written, and what is done after each."""
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return in_steps(tmp_path_factory.mktemp("whole") / "memory.db", 1, lambda store: None)
+    return write_in_parts(tmp_path_factory.mktemp("whole") / "memory.db", 1, do_nothing)
 
 
-SHOWN_BY_ANOTHER = ("once, at the end", "once, to zero")
-"""Ways of which a default run tries a harder one: in steps, and to zero in between."""
-
-
+# A default run does without the first two, because others test the same in several steps.
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(name, marks=pytest.mark.long) if name in SHOWN_BY_ANOTHER else name
-        for name in WAYS
+        pytest.param("once, at the end", marks=pytest.mark.long),
+        pytest.param("once, to zero", marks=pytest.mark.long),
+        "every tenth",
+        "to zero in between",
+        "as sized, repeatedly",
+        "restored half way",
     ],
 )
 def compacted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return in_steps(tmp_path_factory.mktemp("compacted") / "memory.db", *WAYS[request.param])
+    parts, compact = COMPACTIONS[request.param]
+    return write_in_parts(tmp_path_factory.mktemp("compacted") / "memory.db", parts, compact)
 
 
-def test_compaction_does_not_change_results_from_the_past(whole: Path, compacted: Path) -> None:
-    expected, partial = (load_past(store) for store in (whole, compacted))
-    for ask in (memlab.find_references, age_ranks, backtest_cap):
-        pd.testing.assert_frame_equal(ask(partial), ask(expected))
-    then, now = (memlab.sizing.prepare_sizing(past) for past in (expected, partial))
-    pd.testing.assert_frame_equal(now.curve[PAST], then.curve[PAST])
-    compacted_frame = memlab.load(compacted)
-    assert now.present.prunable == compacted_frame[c.PRUNABLE].sum()
-    assert (
-        now.present.tokens_newest[-1]
-        == compacted_frame.loc[compacted_frame[c.PRUNABLE], c.TOKENS].sum()
-    )
-    before, after = (advise(sizing) for sizing in (then, now))
+@pytest.fixture(scope="module")
+def whole_past(whole: Path) -> pd.DataFrame:
+    return load_past(whole)
+
+
+@pytest.fixture(scope="module")
+def compacted_past(compacted: Path) -> pd.DataFrame:
+    return load_past(compacted)
+
+
+def test_compaction_does_not_change_references(
+    whole_past: pd.DataFrame, compacted_past: pd.DataFrame
+) -> None:
+    for function in (memlab.find_references, age_ranks, backtest_cap):
+        pd.testing.assert_frame_equal(function(compacted_past), function(whole_past))
+
+
+def test_compaction_does_not_change_the_recommendation(
+    whole_past: pd.DataFrame, compacted_past: pd.DataFrame
+) -> None:
+    before = memlab.sizing.prepare_sizing(whole_past)
+    after = memlab.sizing.prepare_sizing(compacted_past)
+    pd.testing.assert_frame_equal(after.curve[PAST], before.curve[PAST])
+    advice_before = advise(before)
+    advice_after = advise(after)
     for name in ("keep_recent", "interval", "served", "references", "weight", "memories"):
-        assert getattr(after, name) == getattr(before, name), name
+        assert getattr(advice_after, name) == getattr(advice_before, name), name
+
+
+def test_sizing_knows_the_present_of_a_compacted_store(
+    compacted: Path, compacted_past: pd.DataFrame
+) -> None:
+    frame = memlab.load(compacted)
+    prunable = frame[frame[c.PRUNABLE]]
+    present = memlab.sizing.prepare_sizing(compacted_past).present
+    assert present.prunable == len(prunable)
+    assert present.tokens_newest[-1] == prunable[c.TOKENS].sum()
+
+
+def test_compaction_does_not_change_the_comparison(
+    whole_past: pd.DataFrame, compacted_past: pd.DataFrame
+) -> None:
     policies = [KeepRecent(50), TimeToLive()]
-    tables = [compare(past, None, policies, workers=1).table for past in (expected, partial)]
-    pd.testing.assert_frame_equal(tables[1], tables[0])
+    before = compare(whole_past, None, policies, workers=1).table
+    after = compare(compacted_past, None, policies, workers=1).table
+    pd.testing.assert_frame_equal(after, before)
 
 
-ASKED: dict[str, Callable[[Any], Any]] = {
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "find_references": memlab.find_references,
     "count_references": memlab.evidence.count_references,
     "recommend_cap": lambda store: memlab.recommend_cap(store).to_json(),
@@ -133,12 +168,16 @@ ASKED: dict[str, Callable[[Any], Any]] = {
 
 @pytest.fixture(scope="module")
 def emptied(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return in_steps(tmp_path_factory.mktemp("emptied") / "memory.db", 2, keep(40))
+    store = tmp_path_factory.mktemp("emptied") / "memory.db"
+    return write_in_parts(store, 2, partial(keep, cap=40))
 
 
-@pytest.mark.parametrize("name", ASKED)
-def test_functions_of_a_store_read_its_whole_past(name: str, emptied: Path) -> None:
-    result, expected = (ASKED[name](given) for given in (emptied, load_past(emptied)))
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_functions_of_a_store_read_its_whole_past(
+    function: Callable[[Any], Any], emptied: Path
+) -> None:
+    result = function(emptied)
+    expected = function(load_past(emptied))
     if isinstance(expected, pd.DataFrame):
         pd.testing.assert_frame_equal(result, expected)
     else:
@@ -147,7 +186,8 @@ def test_functions_of_a_store_read_its_whole_past(name: str, emptied: Path) -> N
 
 def test_recommend_cap_accepts_every_form_of_store(emptied: Path) -> None:
     expected = memlab.recommend_cap(load_past(emptied))
-    assert memlab.recommend_cap(str(emptied)) == memlab.recommend_cap(emptied) == expected
+    assert memlab.recommend_cap(emptied) == expected
+    assert memlab.recommend_cap(str(emptied)) == expected
     assert memlab.recommend_cap(open_source(emptied)) == expected
     with memlab.SqliteMemoryStore(emptied) as store:
         assert memlab.recommend_cap(store) == expected
@@ -176,10 +216,13 @@ def test_frame_without_its_past_is_sized_with_a_warning(emptied: Path, whole: Pa
 
 
 def test_growth_before_a_deletion_is_unchanged(whole: Path, compacted: Path) -> None:
-    curves = [growth_curve(load_past(store), freq="D") for store in (whole, compacted)]
-    before = curves[0].index[curves[0].index < min(NOON, curves[0].index[-1])]
-    expected, grown = (curve.loc[before] for curve in curves)
-    pd.testing.assert_frame_equal(grown, expected, check_freq=False)
-    assert len(before) > 5
-    assert grown.attrs[c.CAVEAT] == expected.attrs[c.CAVEAT] == ""
-    assert curves[1][c.PRUNABLE].iloc[-1] == int(memlab.load(compacted)[c.PRUNABLE].sum())
+    curve_of_whole = growth_curve(load_past(whole), freq="D")
+    curve = growth_curve(load_past(compacted), freq="D")
+    days = curve_of_whole.index
+    days_before = days[days < min(NOON, days[-1])]
+    assert len(days_before) > 5
+    expected = curve_of_whole.loc[days_before]
+    pd.testing.assert_frame_equal(curve.loc[days_before], expected, check_freq=False)
+    assert curve_of_whole.attrs[c.CAVEAT] == ""
+    assert curve.attrs[c.CAVEAT] == ""
+    assert curve[c.PRUNABLE].iloc[-1] == int(memlab.load(compacted)[c.PRUNABLE].sum())

@@ -26,7 +26,7 @@ from tests.support.servers import PostgresServer, RedisServer, answer_proxy, fre
 
 COUNT = 5
 PAGE = (Path(__file__).parents[2] / "docs" / "servers.md").read_text(encoding="utf-8")
-LIES = int(os.environ.get("MEMLAB_HOSTILE_FILES", "80")) // 2
+WRONG_ANSWERS = int(os.environ.get("MEMLAB_HOSTILE_FILES", "80")) // 2
 """Number of wrong answers by each of two servers."""
 
 
@@ -63,9 +63,13 @@ class OnRedis(BetterdbLab):
             if rng.random() < 0.8:
                 return data
             lines = data.split(b"\r\n")
-            at = rng.randrange(len(lines))
-            other = rng.choice(ANSWERS).removesuffix(b"\r\n")
-            lines[at : at + 1] = rng.choice(([other], [other], [rng.randbytes(len(lines[at]))], []))
+            number = rng.randrange(len(lines))
+            another_answer = [rng.choice(ANSWERS).removesuffix(b"\r\n")]
+            random_bytes = [rng.randbytes(len(lines[number]))]
+            nothing: list[bytes] = []
+            lines[number : number + 1] = rng.choice(
+                (another_answer, another_answer, random_bytes, nothing)
+            )
             return b"\r\n".join(lines)
 
         return answer
@@ -113,7 +117,9 @@ class OnPostgres(MemforgeLab):
                 size = int.from_bytes(data[at + 1 : at + 5])
                 message = data[at : at + 1 + size]
                 at += 1 + size
-                if message[:1] == b"D" and len(message) == 1 + size and rng.random() < 0.3:
+                is_row = message[:1] == b"D"
+                is_complete = len(message) == 1 + size
+                if is_row and is_complete and rng.random() < 0.3:
                     message = other_row(message, rng)
                 parts.append(message)
             return b"".join(parts) + data[at:]
@@ -125,12 +131,15 @@ def other_row(message: bytes, rng: random.Random) -> bytes:
     """Return a PostgreSQL row with one changed value."""
     count = int.from_bytes(message[5:7])
     at = 7
-    values = []
+    values: list[bytes | None] = []
     for _ in range(count):
         size = int.from_bytes(message[at : at + 4], signed=True)
         at += 4
-        values.append(None if size < 0 else message[at : at + size])
-        at += max(size, 0)
+        if size < 0:
+            values.append(None)
+        else:
+            values.append(message[at : at + size])
+            at += size
     if values:
         unusual_values = (
             None,
@@ -145,8 +154,12 @@ def other_row(message: bytes, rng: random.Random) -> bytes:
             b"t\0",
         )
         values[rng.randrange(count)] = rng.choice(unusual_values)
-    rows = [b"\xff" * 4 if v is None else len(v).to_bytes(4) + v for v in values]
-    body = count.to_bytes(2) + b"".join(rows)
+    body = count.to_bytes(2)
+    for value in values:
+        if value is None:
+            body += b"\xff" * 4
+        else:
+            body += len(value).to_bytes(4) + value
     return b"D" + (len(body) + 4).to_bytes(4) + body
 
 
@@ -156,8 +169,9 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
         with redis_server(tmp_path) as server:
             yield OnRedis(server)
         return
-    postgres, own_database = map(request.getfixturevalue, ("one_postgres", "own_memforge"))
-    postgres_lab = OnPostgres(postgres, own_database)
+    postgres = request.getfixturevalue("one_postgres")
+    database = request.getfixturevalue("own_memforge")
+    postgres_lab = OnPostgres(postgres, database)
     yield postgres_lab
     with suppress(Exception), postgres_lab.connection as connection:
         connection.execute("DROP OWNED BY looker; DROP ROLE looker")
@@ -172,11 +186,15 @@ def test_missing_client_package_is_named_with_its_extra(monkeypatch: pytest.Monk
 
 def test_server_that_stops_during_a_read_is_reported(lab: Any) -> None:
     keys = keys_of(lab)
-    unavailable = pytest.raises(StoreError, match=r"does not answer|refuses")
-    with unavailable, open_source(lab.name).reading() as reader:
-        list(reader.records(keys))
-        lab.cut()
-        list(reader.records(keys))
+
+    def read_around_a_stop() -> None:
+        with open_source(lab.name).reading() as reader:
+            list(reader.records(keys))
+            lab.cut()
+            list(reader.records(keys))
+
+    with pytest.raises(StoreError, match=r"does not answer|refuses"):
+        read_around_a_stop()
     lab.mend()
     assert len(memlab.load(lab.name)) == COUNT
 
@@ -187,8 +205,9 @@ def test_server_that_stops_during_a_change_loses_nothing(lab: Any) -> None:
     with pytest.raises(StoreError, match=r"does not answer|refuses"):
         delete_all(lab, records, on_step=lambda _: lab.cut())
     lab.mend()
-    # without a rollback they are deleted, and the caller's archive has them
-    assert lab.exactly() == (before if is_atomic(lab) else {})
+    # Without a rollback they are deleted, and the caller's archive has them.
+    expected = before if is_atomic(lab) else {}
+    assert lab.exactly() == expected
 
 
 def test_read_only_user_is_told_the_missing_privilege(lab: Any) -> None:
@@ -209,18 +228,19 @@ def test_wrong_server_answers_give_a_result_or_an_error(
     lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(valkey, "_ANSWER_TIMEOUT", 0.03)  # every fifth answer waits this long
-    columns = ["vector"] if isinstance(lab, OnRedis) else ["embedding"]
-    for seed in range(LIES):
+    vector_column = "vector" if isinstance(lab, OnRedis) else "embedding"
+    for seed in range(WRONG_ANSWERS):
         if len(keys_of(lab)) < 4:
             lab.fill(COUNT)
         before = set(keys_of(lab))
         with answer_proxy(lab.upstream, lab.corrupting(random.Random(seed))) as port:
             url = f"{lab.url_at(port)}?archive={tmp_path / 'archive.db'}"
             with suppress(MemlabError):
-                memlab.load(url, with_body=True, on_bad_row="keep", columns=columns)
+                memlab.load(url, with_body=True, on_bad_row="keep", columns=[vector_column])
             with suppress(MemlabError):
                 memlab.apply(memlab.plan(url, memlab.KeepRecent(2)))
-        if deleted := before - set(keys_of(lab)):
+        deleted = before - set(keys_of(lab))
+        if deleted:
             with closing(sqlite3.connect(tmp_path / "archive.db")) as connection:
                 archived = {key for (key,) in connection.execute("SELECT key FROM archived")}
             assert deleted <= archived, seed
@@ -254,7 +274,7 @@ ANSWERS = (
 
 
 @pytest.mark.parametrize(
-    ("command", "lie"),
+    ("command", "wrong_answer"),
     [
         (("HGETALL", "key"), b"*3\r\n+name\r\n+value\r\n+odd\r\n"),
         (("HMGET", "key", "a", "b"), b"*1\r\n+value\r\n"),
@@ -265,15 +285,25 @@ ANSWERS = (
     ],
 )
 def test_invalid_answer_is_rejected(
-    redis: RedisServer, command: tuple[str, ...], lie: bytes
+    redis: RedisServer, command: tuple[str, ...], wrong_answer: bytes
 ) -> None:
-    lies: list[bytes] = []
-    with answer_proxy(str(redis.socket), lambda data: lies[0] if lies else data) as port:
-        refused = pytest.raises(StoreError, match=f"to {command[0]} it says")
-        with refused, valkey.connected(address_of(f"redis://127.0.0.1:{port}/0"), 0) as line:
-            line.ask(*command)  # answered by the server itself
-            lies.append(lie)
-            line.ask(*command)
+    is_wrong = False
+
+    def answer(data: bytes) -> bytes:
+        return wrong_answer if is_wrong else data
+
+    with answer_proxy(str(redis.socket), answer) as port:
+        address = address_of(f"redis://127.0.0.1:{port}/0")
+
+        def ask_twice() -> None:
+            nonlocal is_wrong
+            with valkey.connected(address, 0) as connection:
+                connection.ask(*command)
+                is_wrong = True
+                connection.ask(*command)
+
+        with pytest.raises(StoreError, match=f"to {command[0]} it says"):
+            ask_twice()
 
 
 def test_unix_socket_gives_the_same_frame_as_a_port(redis: RedisServer) -> None:
@@ -331,7 +361,11 @@ def test_replica_is_read_and_rejects_changes(redis: RedisServer, tmp_path: Path)
 
 def test_server_emptied_during_the_read_is_an_error(redis: RedisServer) -> None:
     OnRedis(redis)
-    emptied = pytest.raises(StoreError, match="was emptied while it was read")
-    with emptied, open_source(redis.url).reading() as reader:
-        redis.client().flushall()
-        list(reader.batches(with_body=False))
+
+    def empty_and_read() -> None:
+        with open_source(redis.url).reading() as reader:
+            redis.client().flushall()
+            list(reader.batches(with_body=False))
+
+    with pytest.raises(StoreError, match="was emptied while it was read"):
+        empty_and_read()
