@@ -193,7 +193,7 @@ VERDICTS = {
         partial(near, rows=4_000, references=3_900),
         {"confidence": 0.6, "target": 0.9995},
         Verdict.CAP_HAS_NO_EFFECT,
-        "nothing less than all",
+        "no smaller number is known to meet the target",
     ),
     "a small store": VerdictCase(
         small,
@@ -321,7 +321,7 @@ def test_store_of_one_memory_gets_a_number_without_effect(recommend) -> None:
     assert advice.command("memory.db") is None
     assert "the likely number" not in "".join(advice.next_steps())
     if recommend is not recommend_budget:
-        assert "limits are wider for it" in str(advice)
+        assert "so the limits are wider" in str(advice)
 
 
 @pytest.mark.parametrize("recommend", [recommend_cap, recommend_budget])
