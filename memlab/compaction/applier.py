@@ -270,13 +270,14 @@ def _apply_locked(change: PlannedChange) -> Receipt:
     if entry and change.resume(entry):
         expired_count = 0
         if not change.source.is_folder:
-            # The entry leaves out the memories that had expired. Those of a folder never expire;
-            # its entry leaves out private memories.
+            # The entry of a database leaves out memories that had expired. The entry of a folder
+            # leaves out private memories instead, because memories in a folder never expire.
             expired_count = complete_receipt.deleted - entry.memories
         return replace(complete_receipt, deleted=entry.memories, expired=expired_count)
-    # An empty plan and a supersession leave the interrupted plans of others in the archive.
-    discards_others = bool(plan.memories or plan.moves)
-    finished = change.reconcile(discard_unchanged=discards_others)
+    # A plan that deletes or moves memories discards each interrupted plan that changed nothing.
+    # Other plans leave such plans in the archive.
+    discard_unchanged = bool(plan.memories or plan.moves)
+    finished = change.reconcile(discard_unchanged=discard_unchanged)
     expired_keys = _check_against_store(change)
     change.on_step("checked")
     skipped_keys = expired_keys | _private_keys(change)
@@ -341,20 +342,23 @@ def _is_unchanged_after(writer: Writer, error: BaseException) -> bool:
     return writer.atomic or isinstance(error, errors.StalePlanError)
 
 
-def _record_moves(change: PlannedChange, links: Collection[Key]) -> None:
-    """Record in the archive which memories a plan retires and which it returns."""
+def _record_moves(change: PlannedChange, linked_keys: Collection[Key]) -> None:
+    """Record in the archive which memories a plan retires and which it returns.
+
+    Of the retired memories, only those at `linked_keys` are recorded.
+    """
     plan = change.plan
-    retired = {memory.key: memory.memory_id for memory in plan.retires if memory.key in links}
+    retired = {memory.key: memory.memory_id for memory in plan.retires if memory.key in linked_keys}
     # A returned memory was needed, or the policy keeps it now.
     is_needed = {memory.key: memory.reason == plans.NEEDED for memory in plan.returns}
     note_retired(change.archive, plan.digest, retired=retired, returned=is_needed, at=change.now)
 
 
-def _planned_entries(plan: Plan, links: Collection[Key]) -> dict[Key, str] | None:
-    """Return by key the index entries that a plan saw; None if the plan supersedes."""
+def _planned_entries(plan: Plan, linked_keys: Collection[Key]) -> dict[Key, str] | None:
+    """Return the index entries that a plan saw, by key; None if the plan supersedes."""
     if not plan.moves:
         return None
-    return {entry.key: entry.index_entries for entry in plan.entries if entry.key in links}
+    return {entry.key: entry.index_entries for entry in plan.entries if entry.key in linked_keys}
 
 
 def _mark_applied(change: PlannedChange, receipt: Receipt) -> None:
@@ -467,7 +471,7 @@ def _check_against_store(change: PlannedChange) -> frozenset[Key]:
 
 
 def _check_memories(change: PlannedChange) -> frozenset[Key]:
-    """Check that the memories of a plan are unchanged, and that the plan may act on them so.
+    """Check that the memories of a plan are unchanged, and that each action of it is allowed.
 
     Return the keys of the memories that the plan would change and that have expired since.
     """
@@ -479,18 +483,20 @@ def _check_memories(change: PlannedChange) -> frozenset[Key]:
     changed_ids: list[str] = []
     expired_and_missing: set[Key] = set()
     for action, memories in _named_memories_by_action(plan).items():
-        comparable_part = change.archive.location.comparable_record
         if action == plans.KEEPS:
             # A memory that stays may have been used since.
-            comparable_part = source.without_usage
+            get_comparable_record = source.without_usage
+        else:
+            get_comparable_record = change.archive.location.comparable_record
         for memory, record in _with_records(change.writer, memories):
             if record is None:
                 if memory.key not in expired_keys:
                     missing_ids.append(memory.memory_id)
                 elif action in plan.memories_by_action:
+                    # The plan would change the memory. A memory that it only names is not counted.
                     expired_and_missing.add(memory.key)
                 continue
-            if fingerprint_of(comparable_part(record)) != memory.fingerprint:
+            if fingerprint_of(get_comparable_record(record)) != memory.fingerprint:
                 changed_ids.append(memory.memory_id)
                 continue
             # A load-bearing memory may leave a folder if the other folder has an equal one.
@@ -563,7 +569,7 @@ def _fault_of(
     *,
     may_be_load_bearing: bool,
 ) -> str:
-    """Return as a clause the error in a plan about a memory, or why its action is not allowed.
+    """Return a clause for a message if a plan describes a memory wrongly or may not act on it.
 
     Return an empty text if the plan describes the memory correctly and the action is allowed.
     """
@@ -588,9 +594,9 @@ def _fault_of(
 
 
 def _wrong_field(memory: ChangedMemory, facts: Facts, source: Source) -> str:
-    """Return as a clause which printed field of a memory is wrong in a plan; empty if none is.
+    """Return a clause for a message if a plan prints a wrong field of a memory, else an empty text.
 
-    The fields are the kind, the title and, in the agent's own format, the position.
+    The printed fields are the kind, the title and, in the agent's own format, the position.
     """
     if facts.kind != memory.kind:
         name = repr(memory.memory_id)

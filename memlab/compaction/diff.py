@@ -29,7 +29,7 @@ _LINK_FIELDS: Final = ("by_key", "by_memory_id", "by_fingerprint")
 
 
 class Changes(NamedTuple):
-    """Memories that only one of two plans names, and memories in both that differ, for one action.
+    """Difference of two plans for one action.
 
     Attributes
     ----------
@@ -76,9 +76,13 @@ class Difference(DisplayMixin):
 
     @property
     def differs(self) -> bool:
-        """Whether the plans change different memories, or in different ways, or another store."""
-        have_changes = any(any(changes) for changes in self.changes.values())
-        return have_changes or self.before.store != self.after.store
+        """Whether the plans change different stores or memories, or change them differently."""
+        if self.before.store != self.after.store:
+            return True
+        return any(
+            changes.added or changes.removed or changes.rewritten
+            for changes in self.changes.values()
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the difference as JSON values, with the changes of deletions at the top level."""

@@ -62,8 +62,8 @@ class IndexPlan(DisplayMixin):
     added_fields : dict
         The fields of a newer format, by key. The digest covers them.
     order_note : str
-        Why a start does not load some lines that another order would load, and what to do; empty if
-        it loads all of them. It is known when the plan is made and is not stored with it.
+        Why the lines were not moved although a start does not load all of them, and what to do;
+        empty if a start loads all lines or the plan moves lines. It is not stored with the plan.
 
     Examples
     --------

@@ -34,12 +34,13 @@ def restore(
 ) -> Restored:
     """Restore archived memories: the same bytes at the same position.
 
-    For a plan that superseded or retired memories, load them again and retire again those that it
-    returned; such memories never left the store. For a plan of :func:`memlab.plan_index`, restore
-    the index and keep what somebody else wrote since. For a merge, also take the copies out of the
-    other folder. A memory that is in the store as it was archived is skipped, so a second call
-    restores 0. Rows of other tables that belonged to a memory are restored with it. An error means
-    that nothing was changed, unless its message says what was changed and what to do next.
+    If the plan superseded or retired memories, they are loaded again; memories that the plan
+    returned are retired again. Such memories never left the store. For a plan of
+    :func:`memlab.plan_index`, restore the index and keep what somebody else wrote since. For a
+    merge, also remove the copies from the other folder. A memory that is in the store as it was
+    archived is skipped, so a second call restores 0. Rows of other tables that belonged to a memory
+    are restored with it. An error means that nothing was changed, unless its message says what was
+    changed and what to do next.
 
     Parameters
     ----------
@@ -51,7 +52,8 @@ def restore(
     ids : collection of str, optional
         Restore only the memories with these ids.
     into : str or Path, optional
-        Restore into a new file at this path, which holds nothing else, instead of the store.
+        Path of a new file. The memories are restored into this file instead of the store, and the
+        file has no other memories.
     now : datetime, optional
         The time of restoration that the archive records, with a time zone. The current time by
         default.
@@ -116,6 +118,7 @@ def restore(
             now=moment,
             on_step=on_step,
         )
+        # `recorded.merge` is set if this store is the folder that memories were merged into.
         if recorded.merge is None:
             return _undo(undo)
     # The archive is closed, because the undo opens the archives of both folders.
@@ -127,7 +130,7 @@ def _undo(undo: Undo) -> Restored:
     entry = undo.recorded.entry
     if entry.is_index_change:
         return _undo_index_change(undo)
-    if not entry.memories:
+    if not entry.memories:  # the plan superseded, retired or returned memories
         return undo_links(undo)
     if undo.into is not None:
         return restore_into(undo, undo.into)

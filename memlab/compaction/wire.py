@@ -86,6 +86,7 @@ def as_data(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if is_dataclass(value) and not isinstance(value, type):
+        # A policy of another package has an address, "module:Class", by which it can be imported.
         name = getattr(value, "address", type(value).__name__)
         settings = {
             field.metadata.get("key", field.name): as_data(getattr(value, field.name))
@@ -368,7 +369,7 @@ def time_of(content: Mapping[str, Any], name: str) -> datetime:
     Raise ValueError if it is not a time with a time zone.
     """
     text = field_of(content, name, str)
-    moment_of(text)
+    moment_of(text)  # raises ValueError if there is no time zone
     return datetime.fromisoformat(text)
 
 
@@ -546,7 +547,7 @@ class Option(NamedTuple):
     name : str
         The option, such as "--ttl".
     default : object
-        The value of the setting, as in JSON, without the option.
+        The value of the setting if the option is not given, as in JSON.
     write : callable
         Takes the name of the option and a value, and returns both for the command line.
     """

@@ -492,13 +492,16 @@ def facts_of(frame: pd.DataFrame, key: bytes) -> list[str]:
     facts = frame[list(_FACT_COLUMNS)].astype({c.KIND: "str"})
     facts[c.CREATED_AT] = facts[c.CREATED_AT].map(pd.Timestamp.isoformat, na_action="ignore")
     facts = _renamed(facts, partial(hashed, key=key))
-    # A column without any time keeps its type, for which `date_format` is needed.
+    # If no memory has a time, the column is still of a date type, which needs `date_format`.
     lines = facts.to_json(orient="records", lines=True, date_format="iso")
     return lines.split()  # no value contains a space
 
 
 def frame_of_facts(facts: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> pd.DataFrame:
-    """Return facts as a frame of memories without texts, whose names are hashes."""
+    """Return facts as a frame of memories without texts, whose names are hashes.
+
+    `facts` has a mapping for each memory, or is one mapping of columns.
+    """
     frame = pd.DataFrame(facts, columns=list(_FACT_COLUMNS))
     for name in _LIST_COLUMNS:
         frame[name] = [tuple(names) for names in frame[name]]
@@ -607,11 +610,11 @@ def _may_be_capped(past: pd.DataFrame, free: Ints) -> Flags:
     if c.DELETED_AT in past:
         moments = past[c.DELETED_AT].to_numpy("datetime64[us]")
         deleted_at = np.where(np.isnat(moments), 0, moments.astype(np.int64))
-    is_present = past[c.PRUNABLE].to_numpy(bool)
+    is_prunable_and_present = past[c.PRUNABLE].to_numpy(bool)
     is_deleted = (deleted_at != 0) & ~past[c.LOAD_BEARING].to_numpy(bool)
     # A present memory is deleted after all others, if ever. Memories that no cap deletes do not
     # count: their times lie outside of all others.
-    latest = np.select([is_present, is_deleted], [_AFTER_ALL, deleted_at], _BEFORE_ALL)
+    latest = np.select([is_prunable_and_present, is_deleted], [_AFTER_ALL, deleted_at], _BEFORE_ALL)
     earliest = np.where(is_deleted, deleted_at, _AFTER_ALL)
     latest_among_older = np.concatenate([[_BEFORE_ALL], np.maximum.accumulate(latest[order])])
     earliest_from_newest = np.minimum.accumulate(earliest[order][::-1])

@@ -59,9 +59,10 @@ _LATEST_TIME: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class _Mentions:
-    """Collects mentions as row numbers (of the mention, of its target) with a kind.
+    """Collects mentions as row numbers with a kind.
 
-    `left_out` counts the mentions that are not references, by kind and reason.
+    `at` is the row that mentions, and `target` is the row that it mentions. `left_out` counts the
+    mentions that are not references, by kind and reason.
     """
 
     def __init__(self) -> None:
@@ -104,11 +105,12 @@ def find_references(
     """Find every reference: evidence that an earlier memory was needed later.
 
     The store itself shows a reference in four ways: an id or a task reference in
-    ``evidence_refs``; an id in ``supersedes``; a ``superseded_by`` that names a later row, which
-    knew the row that it replaced; and a ``source_task_ref`` that occurs again after items of
-    another task. A task reference points to the newest earlier item with that task. Consecutive
-    items of one task are one piece of work, so they are not references to each other. A reference
-    that is found in two ways counts once, under the first of its kinds in `REFERENCE_KINDS`.
+    ``evidence_refs``; an id in ``supersedes``; a ``superseded_by`` that names a later row,
+    because the writer of the later row needed the older one; and a ``source_task_ref`` that
+    occurs again after items of another task. A task reference points to the newest earlier item
+    with that task. Consecutive items of one task are one piece of work, so they are not references
+    to each other. A reference that is found in two ways counts once, under the first of its kinds
+    in `REFERENCE_KINDS`.
 
     In a history with gaps, a name that no memory has may belong to a memory that was deleted
     without an archive. It then counts as a reference to the newest gap before it.
@@ -122,9 +124,9 @@ def find_references(
         A frame from ``memlab.load_past`` or ``memlab.load``, or a store, whose history is loaded.
     log : DataFrame, optional
         An access log: one row per read, with columns ``memory_id`` and ``at`` (times with a zone).
-        If a store is named, the default is the logs in its ``memlab.toml``. A read follows the rows
-        that had been created by its time. If there is a column ``session``, further reads of one
-        memory in one session are the same reference.
+        If a store is named, the default is the logs in its ``memlab.toml``. A read is placed
+        after all rows that had been created by its time. If there is a column ``session``, further
+        reads of one memory in one session are the same reference.
     only_log : bool
         Use the log alone, and ignore the references in the store itself.
     now : datetime, optional
@@ -264,7 +266,8 @@ def _gap_if_unknown(gap: Flags, target: Ints, names: Objects, at: Ints) -> Ints:
     unknown = np.flatnonzero(target == _NOWHERE)
     gap_rows = np.flatnonzero(gap)
     if len(gap_rows):
-        # At most as many different names as there are gaps can be names of deleted memories.
+        # Each gap is one deleted memory with one name. So with n gaps, only the first n different
+        # unknown names can be names of deleted memories.
         name_numbers, _ = pd.factorize(names[unknown])
         may_name_gap = name_numbers < len(gap_rows)
         gaps_before = np.searchsorted(gap_rows, at[unknown])
@@ -382,12 +385,12 @@ def _newest_before(name_of_row: pd.Series, names: Objects, at: Ints) -> Ints:
     result = np.full(len(names), _NOWHERE, np.int64)
     sorted_codes = codes[order]
     sorted_rows = rows[order]
-    with_name = np.flatnonzero(codes_of_names != _NOWHERE)
+    known_names = np.flatnonzero(codes_of_names != _NOWHERE)
     # The row before the insertion point is earlier than `at`, if it has the same name.
-    candidates = with_name[insertion[with_name] > 0]
+    candidates = known_names[insertion[known_names] > 0]
     has_same_name = sorted_codes[insertion[candidates] - 1] == codes_of_names[candidates]
     with_earlier = candidates[has_same_name]
-    without_earlier = np.setdiff1d(with_name, with_earlier, assume_unique=True)
+    without_earlier = np.setdiff1d(known_names, with_earlier, assume_unique=True)
     result[with_earlier] = sorted_rows[insertion[with_earlier] - 1]
     result[without_earlier] = sorted_rows[insertion[without_earlier]]
     return result
@@ -413,7 +416,7 @@ class OnRows(NamedTuple):
 
 def references_on_rows(frame: pd.DataFrame, references: pd.DataFrame) -> OnRows:
     """Return the references to a row of the frame that was written before they arose."""
-    # Of the callers, only this one has not checked its argument.
+    # memlab.policies.Activation is the only caller that has not checked its argument.
     expect_references(references, call="memlab.policies.Activation")
     positions = frame[c.POSITION].to_numpy(dtype=np.int64)
     target_positions = references[c.TARGET_POSITION].to_numpy(dtype=np.int64)

@@ -154,9 +154,9 @@ NO_PAIRS: Final = Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0
 class SimilaritySearch:
     """A search for the pairs of vectors whose cosine reaches a threshold.
 
-    Vectors are numbered from the oldest. Of each sparse vector, some rare columns are indexed: so
-    many that the rest of the vector is shorter than the threshold. Two vectors whose cosine reaches
-    the threshold share an indexed column, so only pairs that share one are compared (prefix
+    Vectors are numbered from the oldest. If they are sparse, the rarest columns of each vector are
+    indexed, until the rest of the vector is shorter than the threshold. Two vectors whose cosine
+    reaches the threshold share an indexed column, so only pairs that share one are compared (prefix
     filtering, Bayardo, Ma and Srikant 2007).
     """
 
@@ -196,6 +196,7 @@ class SimilaritySearch:
                 product = self.unit_vectors[newer].multiply(self.unit_vectors[older]).sum(axis=1)
                 return newer, older, np.asarray(product).ravel()
         product = cosines(self.unit_vectors[rows], self.unit_vectors[candidates])
+        # This only preselects pairs before the products are rounded, hence the margin.
         row_index, other_index = np.nonzero(product >= self.min_cosine - 1e-6)
         return rows[row_index], candidates[other_index], product[row_index, other_index]
 

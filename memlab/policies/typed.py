@@ -61,7 +61,7 @@ class Setting:
 
     @property
     def metavar(self) -> str:
-        """Placeholder of the value in help texts; empty if no text stands for a value."""
+        """Placeholder of the value in help texts; empty if the value cannot be given as text."""
         first, *_ = _alternatives(self.type)
         if get_origin(first) is Literal:
             return "|".join(map(str, get_args(first)))
@@ -72,7 +72,10 @@ class Setting:
         return _RULE_OF_TYPE[first].metavar
 
     def checked(self, value: Any) -> Any:
-        """Return `value` converted to the setting's type, such as a numpy to a Python number."""
+        """Return `value` converted to the setting's type.
+
+        A NumPy number becomes a Python number, for example.
+        """
         return self._converted(self.type, value)
 
     def parsed(self, text: str) -> Any:
@@ -175,6 +178,7 @@ def _setting_of_field(owner: str, field: "Field[Any]", kind: Any) -> Setting:
     default = field.default
     if default is MISSING:
         default = REQUIRED if field.default_factory is MISSING else field.default_factory()
+    # The metadata has a unit such as "tokens", or True for the unit of the declared type.
     size_unit = field.metadata.get("size", "")
     if size_unit is True:
         size_unit = "age" if timedelta in _alternatives(kind) else "count"

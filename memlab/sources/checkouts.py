@@ -118,7 +118,10 @@ def worktrees_of(repository: Path) -> Iterator[Path]:
 
 
 def _repository_of(git: Path) -> Path | None:
-    """Return the folder of a repository by the ``.git`` of a checkout: a folder or a file."""
+    """Return the folder of a checkout's repository; None if it cannot be found.
+
+    `git` is the path ``.git`` in the checkout. It is a folder, or a file that names the folder.
+    """
     folder = git
     if not git.is_dir():
         prefix, _, path = _text_in(git).strip().partition(": ")

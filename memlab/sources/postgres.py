@@ -225,8 +225,8 @@ class Catalogue:
         self.table = cache(self._table)
         self.referring_to = cache(self._referring_to)
 
-    def foreign_keys_changed_with(self, name: str) -> list[Reference]:
-        """Return the foreign keys through which a deletion in a table changes others."""
+    def foreign_keys_that_change_rows(self, name: str) -> list[Reference]:
+        """Return the foreign keys through which a deletion in a table changes other rows."""
         references: list[Reference] = []
         to_visit = deque([name])
         visited = {name}
@@ -356,7 +356,10 @@ def insert_rows(connection: Any, table: Table, rows: Iterable[Row], on_conflict:
 
 
 def triggers_on(connection: Any, tables: Mapping[str, int]) -> list[str]:
-    """Return the names of the triggers and rules that a change of `tables` would fire."""
+    """Return the names of the triggers and rules that a change of some tables would fire.
+
+    `tables` has for each table the events of the change, as bits of ``pg_trigger.tgtype``.
+    """
     names = []
     for table, events in tables.items():
         rows = selected(

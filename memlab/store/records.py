@@ -193,7 +193,7 @@ def without_signals(record: bytes) -> bytes:
     return encoded({name: value for name, value in json.loads(record).items() if name != SIGNALS})
 
 
-def columns_of(records: Iterable[Record]) -> list[str]:
+def extra_columns_of(records: Iterable[Record]) -> list[str]:
     """Return the additional columns that an empty store needs for `records`."""
     names = {name for _, record in records for name in json.loads(record)}
     return sorted(names - {*COLUMNS, SIGNALS})

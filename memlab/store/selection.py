@@ -23,15 +23,15 @@ _VERBS: Final = {
 }
 _REPLACE_STATEMENT: Final = re.compile(r"\bREPLACE\s+INTO\b|\bOR\s+REPLACE\b", re.IGNORECASE)
 
-_DELETED = "goes"
-_INSERTED = "comes back"
+_DELETION = "goes"
+_INSERTION = "comes back"
 _STATEMENT_FOR: Final = {
-    _DELETED: "DELETE FROM main.{} WHERE memory_id = 0",
-    _INSERTED: "INSERT INTO main.{} (memory_id) VALUES (0)",
+    _DELETION: "DELETE FROM main.{} WHERE memory_id = 0",
+    _INSERTION: "INSERT INTO main.{} (memory_id) VALUES (0)",
 }
-"""Statement that deletes a memory from one of its tables, or inserts it, by its name in messages.
+"""Statement for each change of a memory. The keys are the verbs that messages use.
 
-It names no row, because it is only prepared."""
+A statement names no row, because it is only prepared."""
 
 
 class TriggerEffect(NamedTuple):
@@ -84,12 +84,12 @@ def check_deletion(connection: sqlite3.Connection, condition: str) -> tuple[Trig
                 "because a foreign key ties them to memories that would be deleted; nothing was "
                 "deleted: remove these rows with the program that wrote them"
             )
-    return _check_reversible(connection, _DELETED, _INSERTED)
+    return _check_reversible(connection, _DELETION, _INSERTION)
 
 
 def check_insertion(connection: sqlite3.Connection) -> None:
     """Check that inserting rows again has no permanent effect on other tables; change nothing."""
-    _check_reversible(connection, _INSERTED, _DELETED)
+    _check_reversible(connection, _INSERTION, _DELETION)
 
 
 def _check_reversible(
@@ -288,6 +288,7 @@ def delete_rows(connection: sqlite3.Connection, condition: str, load_bearing: in
     fault = ""
     likely_cause = "a trigger"
     has_triggers = digest_before is not None
+    # Triggers may change other rows, so the fingerprint is compared if there are any.
     if changed and not has_triggers:
         fault = f"changed {changed} others"
         likely_cause = "foreign keys"

@@ -277,7 +277,7 @@ class MemoryReader(readers.Reader):
             TABLE: {memory_id: {memory_id} for memory_id in memories}
         }
         added: set[tuple[Any, ...]] = set()
-        for reference in self.catalogue.foreign_keys_changed_with(TABLE):
+        for reference in self.catalogue.foreign_keys_that_change_rows(TABLE):
             table = self._restorable_table(reference.table)
             column = reference.column
             is_deleted = reference.on_delete == CASCADE
@@ -333,7 +333,7 @@ class MemforgeWriter(MemoryReader, readers.Writer):
     def check_safe(self) -> None:
         """Raise UnsafeDeletionError if row-level security or triggers interfere with a deletion."""
         name = self.source.name
-        references = self.catalogue.foreign_keys_changed_with(TABLE)
+        references = self.catalogue.foreign_keys_that_change_rows(TABLE)
         # The events that a deletion or its undo causes, by table. If a link is set to NULL, rows
         # are only updated.
         events_by_table = {reference.table: _DELETE | _INSERT for reference in references}
@@ -437,7 +437,7 @@ class MemforgeWriter(MemoryReader, readers.Writer):
 
     def _restore_other_rows(self, memories: list[dict[str, Any]]) -> None:
         """Restore the rows and links of other tables, parents before their children."""
-        references = self.catalogue.foreign_keys_changed_with(TABLE)
+        references = self.catalogue.foreign_keys_that_change_rows(TABLE)
         for name in dict.fromkeys(reference.table for reference in references):
             table = self.catalogue.table(name)
             rows: dict[Any, Row] = {}

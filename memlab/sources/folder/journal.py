@@ -159,7 +159,10 @@ class IndexSwap(NamedTuple):
 
     @property
     def moved(self) -> MovedFile:
-        """The file that was moved out."""
+        """The file of the index at `path`, with its former name.
+
+        It is the replaced version. If there was no index before, it is the new version.
+        """
         if self.before is None:
             return MovedFile(self.path, self.after, self.path)
         return MovedFile(self.path, self.before.data, self.before.name)
@@ -388,7 +391,7 @@ class Operation:
         raw : bytes
             The content of the index before.
         undo : bool
-            Whether the version undoes the operation, so that there is no rollback of it.
+            Whether the version undoes the operation. An undo is never rolled back.
         """
         folder = self.folder
         with suppress(FileNotFoundError):  # an operation that is undone has another version there
@@ -402,7 +405,7 @@ class Operation:
                 folder.write(private._replace(name=f"{self.path}/{_AFTER_INSERTION}"))
             digest_path = f"{self.path}/{_NEW_DIGEST}"
             folder.write(private._replace(name=digest_path, data=_digest(version.data)))
-        # Only with a synced digest can a rollback tell whether the versions were exchanged.
+        # A rollback needs the digest on the disk to tell whether the versions were exchanged.
         folder.sync(version.name)
 
     def _exchange_index(self, name: str, before: FileCopy | None, path: str, data: bytes) -> None:
@@ -698,6 +701,8 @@ def folder_moment(path: Path | str, index: Index) -> Iterator[FolderMoment]:
         if pending_inode != folder.inode_of(PENDING):
             raise changed(folder.path)
         change_times = [moment.stamp_of(name).changed for name in moment.names]
+        # A file that changes within the same tick would keep its time of change, so the check at
+        # the end would miss the change.
         wait_for_clock_tick(max(change_times, default=0))
         yield moment
         moment.check()
@@ -706,18 +711,18 @@ def folder_moment(path: Path | str, index: Index) -> Iterator[FolderMoment]:
 def moment_now(folder: Folder, index: Index) -> FolderMoment:
     """Return the content of an open folder at this moment, with its pending change."""
     listing = folder.listing()
-    name = index.index_name
-    if name in listing.others:
+    index_name = index.index_name
+    if index_name in listing.others:
         raise StoreError(
-            f"{folder.path / name} is a link, or no ordinary file of the size of an "
+            f"{folder.path / index_name} is a link, or no ordinary file of the size of an "
             "index; put the file itself there"
         )
     locations = {name: FileLocation(name, stamp) for name, stamp in listing.files.items()}
     moment = FolderMoment(folder, listing, None, locations)
-    if name not in locations:
+    if index_name not in locations:
         return moment
     # The index is not checked again at the end, because later edits of it do no harm.
-    return replace(moment, index=moment.read(name), _read_locations=set())
+    return replace(moment, index=moment.read(index_name), _read_locations=set())
 
 
 def _before_operation(operation: Operation, moment: FolderMoment, index: Index) -> FolderMoment:

@@ -203,7 +203,7 @@ class RowStoreMaking(StoreMaking):
 
     def make(self, path: Path, records: readers.Records) -> int:
         """Write a new store with these rows to an empty file, and return their number."""
-        extra_columns = stored.columns_of(cast("Iterable[stored.Record]", records))
+        extra_columns = stored.extra_columns_of(cast("Iterable[stored.Record]", records))
         with closing(database.connect(path)) as connection, database.convert_sqlite_errors(path):
             connection.execute(database.CREATE_TABLE)
             for name in extra_columns:
@@ -270,11 +270,11 @@ class _Writer(_Reader, readers.SupersedingWriter):
         self._replaces = False
 
     def _delete(self, expected: Mapping[readers.Key, str]) -> None:
-        must_remain = classify_rows(self._connection, self._protected)
+        load_bearing_count = classify_rows(self._connection, self._protected)
         stored.fill_positions(self._connection, "wanted", cast("Iterable[int]", expected))
         if self._replaces:  # a replaced row may be load-bearing: it is inserted again
-            must_remain -= count_load_bearing(self._connection, _IS_WANTED)
-        delete_rows(self._connection, _IS_WANTED, must_remain)
+            load_bearing_count -= count_load_bearing(self._connection, _IS_WANTED)
+        delete_rows(self._connection, _IS_WANTED, load_bearing_count)
 
     def identity_sample(self, leaving: Iterable[readers.Key]) -> list[SampleRow]:
         stored.fill_positions(self._connection, "wanted", cast("Iterable[int]", leaving))
