@@ -7,7 +7,15 @@ from matplotlib.axes import Axes
 
 from memlab.charts.figure import on_own_figure
 from memlab.charts.hover import ABOVE_AREAS
-from memlab.charts.parts import CapKind, Plot, PointLabels, percent_of, shade, share, short
+from memlab.charts.parts import (
+    CapKind,
+    Plot,
+    PointLabels,
+    format_share,
+    format_short,
+    format_target,
+    shade,
+)
 from memlab.sizing import Advice, Verdict
 from memlab.text import counted
 
@@ -15,11 +23,11 @@ _LABELLED_CAPS: Final = [step * 10**zeros for zeros in range(8) for step in (1, 
 """Caps that can be labelled along a line."""
 _WIDE_RANGE: Final = 20
 """Ratio of the largest to the smallest cost from which the axis of tokens is logarithmic."""
-_SMALLEST_LOGARITHMIC: Final = 20
-"""Largest cap from which the axis of caps is logarithmic."""
+_MIN_LOGARITHMIC: Final = 20
+"""Smallest cap at the end of a logarithmic axis of caps; below, the axis is linear."""
 _TITLE_SHARES: Final = (0.5, 0.9)
 """Shares of references in a title if no target is set."""
-_WITH_NUMBERS: Final = (Verdict.OK, Verdict.FROM_OTHER_PROJECTS)
+_VERDICTS_WITH_NUMBERS: Final = (Verdict.OK, Verdict.FROM_OTHER_PROJECTS)
 """Verdicts with numbers, which the title shows; for others it shows the meaning."""
 _NO_PRUNABLE: Final = "No prunable memory yet: nothing that a cap could keep or delete"
 
@@ -65,14 +73,16 @@ def plot_cap_curve(
     """
     plot = Plot(ax, curve, height=4.5)
     if len(curve) < 2:
-        return plot.empty("What each cap serves", _NO_PRUNABLE)
+        return plot.draw_empty("What each cap serves", _NO_PRUNABLE)
     ax = plot.ax
     palette = plot.palette
     caps = curve.index.to_numpy()
-    limits = "limits" if advice is None else f"limits of {percent_of(advice.confidence)}"
-    shaded = shade(palette.likely) | {"step": "post", "label": limits}
+    name_of_limits = "limits"
+    if advice is not None:
+        name_of_limits = f"limits of {format_target(advice.confidence)}"
+    shaded = {**shade(palette.likely), "step": "post", "label": name_of_limits}
     # The artists of the legend, in the order in which they are drawn.
-    key: list[Any] = [ax.fill_between(caps, curve["low"], curve["high"], **shaded)]
+    legend: list[Any] = [ax.fill_between(caps, curve["low"], curve["high"], **shaded)]
     for column, name, colour, width, dashes in (
         ("served_elsewhere", "other projects", palette.grey, 1.4, ":"),
         ("served_own", "this store", palette.ink, 1.4, (0, (5, 3))),
@@ -81,26 +91,30 @@ def plot_cap_curve(
     ):
         if curve[column].notna().any():
             options: dict[str, Any] = {"color": colour, "linewidth": width, "linestyle": dashes}
-            key += ax.step(caps, curve[column], where="post", label=name, **options)
-    plot.hover_along(caps, lambda place: _row_in_words(curve, place))
-    marked_caps = [cap, None if advice is None else advice.keep_recent]
-    largest = max(1, int(caps[-1]), *(marked for marked in marked_caps if marked is not None))
+            legend += ax.step(caps, curve[column], where="post", label=name, **options)
+    plot.add_hover_areas(caps, lambda index: _row_in_words(curve, index))
+    largest = max(1, int(caps[-1]))
+    if cap is not None:
+        largest = max(largest, cap)
+    if advice is not None and advice.keep_recent is not None:
+        largest = max(largest, advice.keep_recent)
     axis_name = "keep_recent: how many of the newest prunable memories stay"
     ax.set_xlim(0, largest)
-    if largest < _SMALLEST_LOGARITHMIC:
-        plot.count_axis(ax.xaxis, axis_name)
+    if largest < _MIN_LOGARITHMIC:
+        plot.set_count_axis(ax.xaxis, axis_name)
     else:
-        ticks = [0, *(10**zeros for zeros in range(9) if 10**zeros <= largest)]
+        powers_of_ten = [10**zeros for zeros in range(9)]
+        ticks = [0, *[power for power in powers_of_ten if power <= largest]]
         ax.set_xscale("symlog", linthresh=1)
         ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
         ax.set_xticks([], minor=True)
         plot.name_axis(ax.xaxis, axis_name)
-    plot.percent_axis(ax.yaxis, "share of references served")
+    plot.set_percent_axis(ax.yaxis, "share of references served")
     # The main line is drawn last, over the others, and is first in the legend.
-    plot.heading(_curve_title(curve, advice, cap), key=key[::-1])
+    plot.draw_heading(_curve_title(curve, advice, cap), legend=legend[::-1])
     if not bare:
         mark_cap_curve(ax, curve, advice=advice, cap=cap)
-        plot.footnote(_curve_note(advice))
+        plot.draw_footnote(_curve_note(advice))
     return ax
 
 
@@ -139,16 +153,17 @@ def mark_cap_curve(
         budget_cap = advice.budget_cap
         if budget_cap is not None and budget_cap < curve.index[-1]:
             ax.axvspan(budget_cap, ax.get_xlim()[1], **shade(palette.ink, 0.08))
-            plot.draw_upright(budget_cap, f"budget allows {budget_cap:,}", palette.ink, row=3)
+            plot.draw_vertical_line(budget_cap, f"budget allows {budget_cap:,}", palette.ink, row=3)
     # The labels are written in rows one below the other, so that they do not overlap.
-    for row_of_label, marked in enumerate(reversed(plot.caps_to_mark(advice, cap))):
-        plot.draw_upright(marked.value, marked.name, marked.colour, row=row_of_label)
+    marked_caps = plot.caps_to_mark(advice, cap)
+    for row_of_label, marked in enumerate(reversed(marked_caps)):
+        plot.draw_vertical_line(marked.value, marked.name, marked.colour, row=row_of_label)
         if marked.value > curve.index[-1]:
             continue  # the curve ends before a cap that is meant for later growth
-        served = _served(_row(curve, marked.value), marked.kind)
+        served = _marked_share(_row_of_cap(curve, marked.value), marked.kind)
         options: dict[str, Any] = {"label": "_chosen", "zorder": ABOVE_AREAS, "clip_on": False}
         (mark,) = ax.plot(marked.value, served, "o", color=marked.colour, **options)
-        plot.hover(mark, f"{marked.name}: serves {share(served)} of references")
+        plot.add_hover_text(mark, f"{marked.name}: serves {format_share(served)} of references")
 
 
 @on_own_figure
@@ -188,31 +203,31 @@ def plot_trade_off(
     """
     plot = Plot(ax, curve, height=4.6)
     if len(curve) < 2:
-        return plot.empty("What references cost", _NO_PRUNABLE)
+        return plot.draw_empty("What references cost", _NO_PRUNABLE)
     ax = plot.ax
     palette = plot.palette
     tokens = curve["boot_tokens_p95"]
-    key: list[Any] = [
+    legend: list[Any] = [
         *ax.plot(tokens, curve["served"], color=palette.likely, linewidth=1.8, label="estimated"),
         ax.fill_between(
             tokens, curve["low"], curve["high"], label="limits", **shade(palette.likely)
         ),
         *ax.plot(tokens, curve["low"], color=palette.safe, linewidth=1.4, label="lower limit"),
     ]
-    plot.hover_along(tokens, lambda place: _cost_in_words(curve, place))
+    plot.add_hover_areas(tokens, lambda index: _cost_in_words(curve, index))
     budget = None if advice is None else advice.token_budget
     axis_name = plot.loaded_or_recalled("tokens at start", "tokens to recall from")
     _set_token_axis(plot, tokens, budget, f"{axis_name} (only 5% of the moments had more)")
-    if tokens.iloc[0] > ax.get_xlim()[0]:
-        left_edge = ax.get_xlim()[0]
-        floor = float(tokens.iloc[0])
-        shading = shade(palette.load_bearing)
-        shading["label"] = "load-bearing: no cap goes below"
-        key.append(ax.axvspan(left_edge, floor, zorder=0, **shading))
-    plot.percent_axis(ax.yaxis, "share of references served")
-    plot.heading(_trade_title(plot, curve, advice, cap), key=key)
+    left_edge = ax.get_xlim()[0]
+    floor = float(tokens.iloc[0])
+    if floor > left_edge:
+        area = ax.axvspan(left_edge, floor, zorder=0, **shade(palette.load_bearing))
+        area.set_label("load-bearing: no cap goes below")
+        legend.append(area)
+    plot.set_percent_axis(ax.yaxis, "share of references served")
+    plot.draw_heading(_trade_title(plot, curve, advice, cap), legend=legend)
     if not bare:
-        plot.footnote("Numbers along the line are caps.", plot.token_note)
+        plot.draw_footnote("Numbers along the line are caps.", plot.token_note)
         plot.compute_layout()
         mark_trade_off(ax, curve, advice=advice, cap=cap)
     return ax
@@ -245,15 +260,15 @@ def mark_trade_off(
     if advice is not None:
         labels.reserve_text(plot.draw_target(advice.target))
         if advice.token_budget is not None:
-            plot.draw_upright(
-                advice.token_budget, f"budget {short(advice.token_budget)}", palette.ink
+            plot.draw_vertical_line(
+                advice.token_budget, f"budget {format_short(advice.token_budget)}", palette.ink
             )
     for marked in plot.caps_to_mark(advice, cap):
         if marked.value > curve.index[-1]:
             continue
-        row = _row(curve, marked.value)
+        row = _row_of_cap(curve, marked.value)
         x = float(row["boot_tokens_p95"])
-        y = _served(row, marked.kind)
+        y = _marked_share(row, marked.kind)
         options: dict[str, Any] = {
             "markersize": 7,
             "label": "_cap",
@@ -261,12 +276,14 @@ def mark_trade_off(
             "clip_on": False,
         }
         (mark,) = ax.plot(x, y, "o", color=marked.colour, **options)
-        plot.hover(mark, f"{marked.name}: serves {share(y)} for {short(x)} tokens")
+        plot.add_hover_text(
+            mark, f"{marked.name}: serves {format_share(y)} for {format_short(x)} tokens"
+        )
         labels.reserve(x, y)
         above = marked.kind is CapKind.LIKELY
         labels.write(x, y, marked.name, marked.colour, above=above, weight="bold")
-    for round_cap in curve.index.intersection(_LABELLED_CAPS):
-        row = _row(curve, int(round_cap))
+    for round_cap in curve.index.intersection(_LABELLED_CAPS):  # where there is room
+        row = _row_of_cap(curve, int(round_cap))
         x = float(row["boot_tokens_p95"])
         y = float(row["served"])
         if labels.write(x, y, f"{round_cap:,}", palette.muted) is not None:
@@ -277,38 +294,46 @@ def mark_trade_off(
                 "clip_on": False,
             }
             (mark,) = ax.plot(x, y, "o", color=palette.likely, **options_of_dot)
-            plot.hover(mark, f"{round_cap:,}: serves {share(y)} for {short(x)} tokens")
+            plot.add_hover_text(
+                mark, f"{round_cap:,}: serves {format_share(y)} for {format_short(x)} tokens"
+            )
 
 
-def _row_in_words(curve: pd.DataFrame, place: int) -> str:
-    """Return the share of references that a cap serves, with its limits and by kind of evidence."""
-    row = curve.iloc[place]
-    low = share(float(row["low"]))
-    served = share(float(row["served"]))
-    high = share(float(row["high"]))
-    text = f"keep_recent = {curve.index[place]:,} serves {served} of references ({low} to {high})"
+def _row_in_words(curve: pd.DataFrame, index: int) -> str:
+    """Describe the share of references that a cap serves, with limits and by kind of evidence."""
+    row = curve.iloc[index]
+    low = format_share(float(row["low"]))
+    served = format_share(float(row["served"]))
+    high = format_share(float(row["high"]))
+    text = f"keep_recent = {curve.index[index]:,} serves {served} of references ({low} to {high})"
     for column, name in (("served_own", "this store"), ("served_elsewhere", "other projects")):
         if pd.notna(row[column]):
-            text += f", by {name} {share(float(row[column]))}"
+            text += f", by {name} {format_share(float(row[column]))}"
     return text
 
 
-def _cost_in_words(curve: pd.DataFrame, place: int) -> str:
-    """Return the share of references that a cap serves, and its cost, in words."""
-    row = curve.iloc[place]
+def _cost_in_words(curve: pd.DataFrame, index: int) -> str:
+    """Describe the share of references that a cap serves, and its cost."""
+    row = curve.iloc[index]
     cost = counted(row["boot_tokens_p95"], "tokens")
-    serves = f"serves {share(float(row['served']))} of references"
-    return f"keep_recent = {curve.index[place]:,} {serves} for {cost}"
+    serves = f"serves {format_share(float(row['served']))} of references"
+    return f"keep_recent = {curve.index[index]:,} {serves} for {cost}"
 
 
-def _row(curve: pd.DataFrame, cap: int) -> "pd.Series[float]":
+def _row_of_cap(curve: pd.DataFrame, cap: int) -> "pd.Series[float]":
     """Return the row of a curve for a cap: the nearest at or below it, else the first."""
     return curve.loc[: max(cap, curve.index[0])].iloc[-1]
 
 
-def _served(row: "pd.Series[float]", kind: CapKind) -> float:
+def _cost(curve: pd.DataFrame, cap: int) -> float:
+    """Return the cost of a cap in tokens."""
+    return float(_row_of_cap(curve, cap)["boot_tokens_p95"])
+
+
+def _marked_share(row: "pd.Series[float]", kind: CapKind) -> float:
     """Return the share at which a cap is marked: the lower limit for the safe cap."""
-    return float(row["low" if kind is CapKind.SAFE else "served"])
+    column = "low" if kind is CapKind.SAFE else "served"
+    return float(row[column])
 
 
 def _set_token_axis(plot: Plot, tokens: "pd.Series[float]", budget: int | None, name: str) -> None:
@@ -316,34 +341,37 @@ def _set_token_axis(plot: Plot, tokens: "pd.Series[float]", budget: int | None, 
     ax = plot.ax
     largest = max(1.0, float(tokens.iloc[-1]), budget or 0)
     smallest = float(tokens[tokens > 0].min())  # NaN if all are zero
-    if largest >= _WIDE_RANGE * smallest:
+    is_logarithmic = largest >= _WIDE_RANGE * smallest
+    if is_logarithmic:
         left_edge = 0.7 * min(smallest, budget or smallest)
-        plot.log_axis(ax.xaxis, f"{name}, log scale", (left_edge, 1.25 * largest))
+        plot.set_log_axis(ax.xaxis, f"{name}, log scale", (left_edge, 1.25 * largest))
         return
     right_edge = 1.02 * largest
     left_edge = 0.0
     if smallest > largest / 2:  # a large floor: an axis from zero would leave the caps little room
         left_edge = smallest - 0.15 * (right_edge - smallest)
     ax.set_xlim(left_edge, right_edge)
-    plot.count_axis(ax.xaxis, name)
+    plot.set_count_axis(ax.xaxis, name)
 
 
 def _curve_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) -> str:
     """Return the title of a curve: its finding on the cap, or on the recommended ones."""
     if cap is not None:
-        row = _row(curve, cap)
+        row = _row_of_cap(curve, cap)
         limits = f"limits {100 * row['low']:.0f} to {100 * row['high']:.0f}%"
-        served = f"{share(float(row['served']))} of references ({limits})"
+        served = f"{format_share(float(row['served']))} of references ({limits})"
         return f"keep_recent = {cap:,} serves an estimated {served}"
     if advice is None:
         half, nine_tenths = _TITLE_SHARES
         newest = f"The newest {_cap_serving(curve, half):,} serve half of the references"
         return f"{newest}, the newest {_cap_serving(curve, nine_tenths):,} nine in ten"
-    if advice.verdict not in _WITH_NUMBERS:
+    if advice.verdict not in _VERDICTS_WITH_NUMBERS:
         return _meaning(advice)
-    serve = f"likely serve {percent_of(advice.target)} of references"
+    serve = f"likely serve {format_target(advice.target)} of references"
     title = f"The newest {advice.likely or 0:,} {serve}, {advice.keep_recent or 0:,} safely"
-    return title if advice.verdict is Verdict.OK else f"{title}, by other projects"
+    if advice.verdict is Verdict.FROM_OTHER_PROJECTS:
+        title += ", by other projects"
+    return title
 
 
 def _curve_note(advice: Advice | None) -> str:
@@ -355,38 +383,37 @@ def _curve_note(advice: Advice | None) -> str:
     return f"Estimated: {weights}. {validity}"
 
 
-def _cap_serving(curve: pd.DataFrame, portion: float) -> int:
+def _cap_serving(curve: pd.DataFrame, wanted_share: float) -> int:
     """Return the smallest cap that is expected to serve a share; the largest if none does."""
-    too_small = int((curve["served"] < portion).sum())
-    return int(curve.index[min(too_small, len(curve) - 1)])
+    count_of_smaller = int((curve["served"] < wanted_share).sum())
+    last = len(curve) - 1
+    return int(curve.index[min(count_of_smaller, last)])
 
 
 def _trade_title(plot: Plot, curve: pd.DataFrame, advice: Advice | None, cap: int | None) -> str:
     """Return the title of a trade-off: the share that is served, and its cost."""
     if cap is not None:
-        row = _row(curve, cap)
+        row = _row_of_cap(curve, cap)
         at_most = f"at most {counted(row['boot_tokens_p95'], 'tokens')}"
         price = f"{at_most} at 95% of {plot.loaded_or_recalled('starts', 'moments')}"
-        return f"{share(float(row['served']))} of references for {price}"
+        return f"{format_share(float(row['served']))} of references for {price}"
     if advice is None:
-        costs = []
-        for part in _TITLE_SHARES:
-            row = _row(curve, _cap_serving(curve, part))
-            costs.append(short(row["boot_tokens_p95"]))
-        cost_of_half, cost_of_nine_tenths = costs
+        half, nine_tenths = _TITLE_SHARES
+        cost_of_half = format_short(_cost(curve, _cap_serving(curve, half)))
+        cost_of_nine_tenths = format_short(_cost(curve, _cap_serving(curve, nine_tenths)))
         return (
             f"Serving half of the references takes {cost_of_half} tokens, "
             f"nine in ten {cost_of_nine_tenths}"
         )
-    if advice.verdict not in _WITH_NUMBERS:
+    if advice.verdict not in _VERDICTS_WITH_NUMBERS:
         return _meaning(advice)
     # The answer states the tokens of a start today. The chart has those of past starts, so that a
     # number of tokens here would be another one.
     caps = f"a cap of {advice.keep_recent or 0:,} (safe) or {advice.likely or 0:,} (likely)"
-    return f"Serving {percent_of(advice.target)} of references takes {caps}"
+    return f"Serving {format_target(advice.target)} of references takes {caps}"
 
 
 def _meaning(advice: Advice) -> str:
-    """Return the title for a verdict without numbers."""
+    """Return the meaning of a verdict without numbers, as a title."""
     meaning = advice.verdict.meaning
     return meaning[0].upper() + meaning[1:]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from textwrap import fill
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 from memlab import columns as c
 from memlab.charts import parts
 from memlab.charts.figure import HOLLOW_GLYPHS, Style, on_own_figure, style_of
-from memlab.evidence.usage import SIZES, TIMES, AgeOrUse, other_stores
+from memlab.evidence.usage import SIZES, USE_GROUPS, AgeOrUse, other_stores
 from memlab.text import counted, for_terminal
 
 BEST: Final = "the best that could be done"
@@ -24,8 +24,23 @@ ALL: Final = "all"
 _MAX_ANNOTATED: Final = 16
 """Largest number of policies for which the cells of an overlap have their share as text."""
 
-Families = Sequence[tuple[str, pd.DataFrame, Style]]
-"""Families of settings: the name, the rows of the comparison, and the style of each."""
+
+class _Family(NamedTuple):
+    """The settings of one policy: its name, its rows in a comparison, and its style."""
+
+    name: str
+    rows: pd.DataFrame
+    style: Style
+
+
+class _SettingMark(NamedTuple):
+    """A mark of a setting that may be labelled, with its distance from the ends of the line."""
+
+    from_end: int
+    x: float
+    y: float
+    setting: str
+    style: Style
 
 
 @on_own_figure
@@ -60,54 +75,58 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     title = "What each policy serves and costs"
     plot = parts.Plot(ax, table, height=5.0)
     if table["served"].isna().all():
-        return plot.empty(title, f"{parts.NO_REFERENCES}: only costs can be compared")
+        return plot.draw_empty(title, f"{parts.NO_REFERENCES}: only costs can be compared")
     ax = plot.ax
     palette = plot.palette
     families: pd.Series[str] = table["family"].astype("str")
     ranks_by = table.attrs.get(c.RANKS_BY, {})
-    drawn = [
-        (name, path.sort_values("boot_tokens_mean"), style_of(name, ranks_by.get(name)))
-        for name, path in table[table["policy"] != ALL].groupby(families, sort=False)
-    ]
+    drawn_families = []
+    for name, rows in table[table["policy"] != ALL].groupby(families, sort=False):
+        style = style_of(name, ranks_by.get(name))
+        drawn_families.append(_Family(name, rows.sort_values("boot_tokens_mean"), style))
     _set_limits(plot, table)
     _draw_bound(plot, table)
-    for (name, path, style), width in zip(drawn, _widths(len(drawn)), strict=True):
-        options = style.drawn(palette, width)
-        glyph = style.glyph
-        if path["retire"].all():
-            options["markerfacecolor"] = palette.paper
-            options["markeredgecolor"] = options["color"]
-            glyph = HOLLOW_GLYPHS.get(glyph, glyph)
-        ax.plot(path["boot_tokens_mean"], path["served"], label=name, **options)
-        text = f"{glyph} {name}"
-        plot.label_end(float(path["served"].iloc[-1]), text, options["color"])
-        for setting, row in path.iterrows():
-            cost = counted(row["boot_tokens_mean"], "tokens")
-            serves = f"serves {parts.share(row['served'])} of references"
-            plot.hover_dot(
-                row["boot_tokens_mean"], row["served"], f"{setting}: {serves} for {cost} (mean)"
-            )
+    widths = _line_widths(len(drawn_families))
+    for family, width in zip(drawn_families, widths, strict=True):
+        _draw_family(plot, family, width)
     for cost in table.loc[table["policy"] == ALL, "boot_tokens_mean"]:
         ax.axvline(cost, color=palette.muted, linewidth=1, linestyle=":", label="keep all")
         label_options: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "ha": "right"}
-        plot.write(f"keep all: {parts.short(cost)}", (cost, 0), (-4, 5), **label_options)
-    plot.heading(
+        plot.write(f"keep all: {parts.format_short(cost)}", (cost, 0), (-4, 5), **label_options)
+    colours = {family.style.ranks_by: family.style.colour(palette) for family in drawn_families}
+    legend = []
+    for criterion, colour in sorted(colours.items()):
+        legend.append(Line2D([], [], color=colour, label=f"goes by {criterion or 'neither'}"))
+    plot.draw_heading(
         title,
         "Up and to the left is better; one mark a setting. Grey: out of reach at that size",
         "Hollow: retired, not deleted" if table["retire"].any() else "",
-        key=[
-            Line2D([], [], color=colour, label=f"goes by {ranks_by or 'neither'}")
-            for ranks_by, colour in sorted(
-                {(style.ranks_by, style.of(palette)) for *_, style in drawn}
-            )
-        ],
+        legend=legend,
     )
     plot.compute_layout()
-    _name_settings(plot, drawn)
+    _label_settings(plot, drawn_families)
     return ax
 
 
-def _widths(count: int) -> parts.Numbers:
+def _draw_family(plot: parts.Plot, family: _Family, width: float) -> None:
+    """Draw the line of a family, with its name at the end and a text on hover for each setting."""
+    rows = family.rows
+    options = family.style.line_options(plot.palette, width)
+    glyph = family.style.glyph
+    if rows["retire"].all():
+        options["markerfacecolor"] = plot.palette.paper
+        options["markeredgecolor"] = options["color"]
+        glyph = HOLLOW_GLYPHS.get(glyph, glyph)
+    plot.ax.plot(rows["boot_tokens_mean"], rows["served"], label=family.name, **options)
+    plot.label_end(float(rows["served"].iloc[-1]), f"{glyph} {family.name}", options["color"])
+    for setting, row in rows.iterrows():
+        cost = counted(row["boot_tokens_mean"], "tokens")
+        serves = f"serves {parts.format_share(row['served'])} of references"
+        text = f"{setting}: {serves} for {cost} (mean)"
+        plot.add_hover_dot(row["boot_tokens_mean"], row["served"], text)
+
+
+def _line_widths(count: int) -> parts.Numbers:
     """Return line widths in points that decrease, so that a line shows below a later one."""
     return np.linspace(min(4.8, 1.5 + 1.1 * (count - 1)), 1.5, count)
 
@@ -116,12 +135,14 @@ def _set_limits(plot: parts.Plot, table: pd.DataFrame) -> None:
     """Set the limits of the axes around the marks; with few marks, shares start at zero."""
     costs = table["boot_tokens_mean"]
     tokens = plot.loaded_or_recalled("tokens at start", "tokens to recall from")
-    x_limits = max(0.7, 0.8 * costs[costs > 0].min()), 1.25 * max(1.0, costs.max())
-    plot.log_axis(plot.ax.xaxis, f"mean {tokens} over the history (log scale)", x_limits)
+    x_limits = (max(0.7, 0.8 * costs[costs > 0].min()), 1.25 * max(1.0, costs.max()))
+    plot.set_log_axis(plot.ax.xaxis, f"mean {tokens} over the history (log scale)", x_limits)
     lowest = float(table["served"].min())
-    bottom = 0.0 if len(table) < 4 else np.floor(10 * (lowest - 0.03)) / 10
-    y_limits = max(0.0, min(0.8, bottom)), 1.06
-    plot.percent_axis(plot.ax.yaxis, "share of references served", y_limits)
+    bottom = 0.0
+    if len(table) >= 4:
+        bottom = np.floor(10 * (lowest - 0.03)) / 10  # the next tenth below
+    y_limits = (max(0.0, min(0.8, bottom)), 1.06)
+    plot.set_percent_axis(plot.ax.yaxis, "share of references served", y_limits)
 
 
 def _draw_bound(plot: parts.Plot, table: pd.DataFrame) -> None:
@@ -136,30 +157,30 @@ def _draw_bound(plot: parts.Plot, table: pd.DataFrame) -> None:
     ax.step(bound.index, best, where="post", color=grey, linewidth=1, label=BEST)
 
 
-def _name_settings(plot: parts.Plot, drawn: Families) -> None:
+def _label_settings(plot: parts.Plot, families: Sequence[_Family]) -> None:
     """Label marks with their setting if there is room, first those at the ends of lines."""
     labels = parts.PointLabels(plot)
     marks = []
-    for _, path, style in drawn:
-        labels.reserve_line(path["boot_tokens_mean"].to_numpy(), path["served"].to_numpy())
-        for index, (label, row) in enumerate(path.iterrows()):
+    for _, rows, style in families:
+        labels.reserve_line(rows["boot_tokens_mean"].to_numpy(), rows["served"].to_numpy())
+        for index, (label, row) in enumerate(rows.iterrows()):
             x = row["boot_tokens_mean"]
             y = row["served"]
             labels.reserve(x, y)
             setting = str(label).removeprefix(str(row["family"])).strip()
             setting = setting.removeprefix(str(row["policy"])).strip()
-            from_end = min(index, len(path) - 1 - index)
-            marks.append((from_end, x, y, setting, style))
-    for _, x, y, setting, style in sorted(marks, key=lambda mark: mark[0]):
-        if 0 < len(setting) < 11:
-            labels.write(x, y, setting, style.of(plot.palette))
+            from_end = min(index, len(rows) - 1 - index)
+            marks.append(_SettingMark(from_end, x, y, setting, style))
+    for mark in sorted(marks, key=lambda mark: mark.from_end):
+        if 0 < len(mark.setting) < 11:
+            labels.write(mark.x, mark.y, mark.setting, mark.style.colour(plot.palette))
 
 
 @on_own_figure
 def plot_overlap(
     shares: pd.DataFrame, *, of: Literal["deleted", "lost"] = "deleted", ax: Axes | None = None
 ) -> Axes:
-    """Draw the overlap of what policies delete, or lose, as a matrix.
+    """Draw as a matrix how far the deletions, or the losses, of policies overlap.
 
     The opacity of a cell (``Patch.get_alpha``) grows with its share. For up to sixteen policies the
     share is written into the cell.
@@ -195,7 +216,7 @@ def plot_overlap(
     title = "Who deletes what" if of == "deleted" else "Who loses what"
     if shares.empty or shares.isna().all(axis=None):
         reason = "Nothing is deleted" if of == "deleted" else "No reference is lost"
-        return plot.empty(title, reason)
+        return plot.draw_empty(title, reason)
     ax = plot.ax
     palette = plot.palette
     values = shares.to_numpy(dtype=float)
@@ -208,26 +229,28 @@ def plot_overlap(
         if len(shares) <= _MAX_ANNOTATED:
             text = "–" if np.isnan(value) else f"{100 * value:.0f}"
             ax.text(
-                column, row, text, ha="center", va="center", color=palette.ink, fontsize=parts.SMALL
+                column,
+                row,
+                text,
+                ha="center",
+                va="center",
+                color=palette.ink,
+                fontsize=parts.SMALL_FONT,
             )
     ax.set_xlim(-0.5, len(shares.columns) - 0.5)
     ax.set_ylim(len(shares) - 0.5, -0.5)
     ticks = np.arange(len(shares))
-    names = [
-        fill(
-            f"{number} {style_of(name).glyph} {for_terminal(name)}",
-            parts.LONGEST_LABEL,
-            break_on_hyphens=False,
-        )
-        for number, name in enumerate(map(str, shares.index), start=1)
-    ]
+    names = []
+    for number, policy in enumerate(shares.index, start=1):
+        name = f"{number} {style_of(str(policy)).glyph} {for_terminal(str(policy))}"
+        names.append(fill(name, parts.MAX_LABEL_LINE, break_on_hyphens=False))
     ax.set_yticks(ticks, labels=names, parse_math=False)
     is_crowded = plot.is_narrow and len(shares) > _MAX_ANNOTATED
-    labelled = ticks[::2] if is_crowded else ticks
-    ax.set_xticks(labelled, labels=[str(number) for number in labelled + 1])
+    x_ticks = ticks[::2] if is_crowded else ticks
+    ax.set_xticks(x_ticks, labels=[str(number) for number in x_ticks + 1])
     ax.tick_params(length=0, labeltop=False)
     subject = "memories deleted" if of == "deleted" else "references lost"
-    plot.heading(
+    plot.draw_heading(
         title,
         f"In percent: of the {subject} under one policy (left), "
         "those that go under another (below)",
@@ -261,65 +284,64 @@ def plot_regret(regrets: Mapping[str, pd.DataFrame], *, ax: Axes | None = None) 
     'references lost so far'
     """
     with_references = {label: regret for label, regret in regrets.items() if len(regret)}
-    drawn_regrets = with_references or regrets
-    plot = parts.Plot(ax, *drawn_regrets.values(), height=4.2)
+    frames = with_references or regrets
+    plot = parts.Plot(ax, *frames.values(), height=4.2)
     if not with_references:
-        return plot.empty("References whose memory was gone", parts.NO_REFERENCES)
+        return plot.draw_empty("References whose memory was gone", parts.NO_REFERENCES)
     ax = plot.ax
     palette = plot.palette
     for (label, regret), width in zip(
-        with_references.items(), _widths(len(with_references)), strict=True
+        with_references.items(), _line_widths(len(with_references)), strict=True
     ):
         style = style_of(label, regret.attrs.get(c.RANKS_BY))
         times = parts.without_zone(regret[c.AT])
-        options = {**style.drawn(palette, width), "markevery": max(1, len(regret) // 8)}
+        options = {**style.line_options(palette, width), "markevery": max(1, len(regret) // 8)}
         ax.step(times, regret["lost"], where="post", label=label, clip_on=False, **options)
         last_lost = int(regret["lost"].iloc[-1])
         plot.label_end(last_lost, f"{style.glyph} {label}: {last_lost:,}", options["color"])
     ax.margins(x=0.01)
-    plot.time_axis()
+    plot.set_time_axis()
     ax.set_ylim(bottom=0)
-    plot.count_axis(ax.yaxis, "references lost so far")
+    plot.set_count_axis(ax.yaxis, "references lost so far")
     longest = max(with_references.values(), key=len)
     moments = parts.without_zone(longest[c.AT])
-    plot.hover_along(moments, _losses_in_words(moments, with_references))
+    plot.add_hover_areas(moments, _losses_formatter(moments, with_references))
     rates = {
         label: regret["lost"].iloc[-1] / len(regret) for label, regret in with_references.items()
     }
     highest = max(rates, key=rates.__getitem__)
     lowest = min(rates, key=rates.__getitem__)
-    finding = (
-        f"{for_terminal(highest)} lost {parts.share(rates[highest])} of what was referred to again"
-    )
+    highest_rate = parts.format_share(rates[highest])
+    finding = f"{for_terminal(highest)} lost {highest_rate} of what was referred to again"
     if rates[highest] > rates[lowest]:
-        finding += f", {for_terminal(lowest)} {parts.share(rates[lowest])}"
-    plot.heading(finding, "References whose memory was gone, so far")
+        finding += f", {for_terminal(lowest)} {parts.format_share(rates[lowest])}"
+    plot.draw_heading(finding, "References whose memory was gone, so far")
     return ax
 
 
-def _losses_in_words(
+def _losses_formatter(
     moments: npt.NDArray[np.datetime64], regrets: Mapping[str, pd.DataFrame]
 ) -> Callable[[int], str]:
-    """Return a function that names a moment, with the losses of each policy until then."""
-    moment = parts.moments_in_words(moments)
+    """Return a function that writes a moment by its index, with each policy's losses until then."""
+    format_moment = parts.moment_formatter(moments)
     times = {label: parts.without_zone(regret[c.AT]) for label, regret in regrets.items()}
 
-    def text(place: int) -> str:
-        named = []
+    def text(index: int) -> str:
+        losses = []
         for label, regret in regrets.items():
-            row = np.searchsorted(times[label], moments[place], side="right") - 1
+            row = np.searchsorted(times[label], moments[index], side="right") - 1
             lost = int(regret["lost"].iloc[row]) if row >= 0 else 0
-            named.append(f"{label} {lost:,}")
-        return f"references lost by {moment(place)}: {', '.join(named)}"
+            losses.append(f"{label} {lost:,}")
+        return f"references lost by {format_moment(index)}: {', '.join(losses)}"
 
     return text
 
 
-def _served_in_words(served: Any, place: int) -> str:
-    """Return the shares of reads that a share of the tokens serves, in words."""
-    newest = parts.share(served["newest"].iloc[place])
-    used = parts.share(served["most active"].iloc[place])
-    loaded = parts.share(served.index[place])
+def _served_in_words(served: Any, index: int) -> str:
+    """Describe the shares of reads that a share of the tokens serves."""
+    newest = parts.format_share(served["newest"].iloc[index])
+    used = parts.format_share(served["most active"].iloc[index])
+    loaded = parts.format_share(served.index[index])
     return f"{loaded} of the tokens loaded: by age serves {newest} of reads, by use {used}"
 
 
@@ -359,31 +381,42 @@ def plot_age_or_use(result: AgeOrUse, *, ax: Axes | None = None) -> Axes:
     """
     plot = parts.Plot(ax, result.chances, height=4.6)
     if not result.reads:
-        return plot.empty("Whether age or use says what is read next", _NO_READS)
+        return plot.draw_empty("Whether age or use says what is read next", _NO_READS)
     ax = plot.ax
     palette = plot.palette
     rows = np.arange(len(result.chances))
-    places = rows + (rows >= len(TIMES))  # a free row between use and age
+    is_age_group = rows >= len(USE_GROUPS)
+    places = np.where(is_age_group, rows + 1, rows)  # leaves a free row between use and age
     table = result.chances.assign(row=places)
     drawn_chances = table[["chance", "other_stores"]].to_numpy()
     smallest = 0.7 * max(drawn_chances[drawn_chances > 0].min(), _MIN_CHANCE)
-    x_limits = smallest, 1.6 * np.nanmax(drawn_chances)
-    plot.log_axis(ax.xaxis, "chance to be read next (1 = the mean of all memories)", x_limits)
-    use = table.iloc[: len(TIMES)]
-    age = table.iloc[len(TIMES) :]
-    key: list[Any] = []
-    for group, name, colour in (use, "by use", palette.by_use), (age, "by age", palette.by_age):
-        tick_options: dict[str, Any] = {"marker": "|", "markersize": 9, "markeredgewidth": 1.6}
-        options: dict[str, Any] = {"color": palette.grey, "label": "other stores", **tick_options}
+    x_limits = (smallest, 1.6 * np.nanmax(drawn_chances))
+    plot.set_log_axis(ax.xaxis, "chance to be read next (1 = the mean of all memories)", x_limits)
+    use = table.iloc[: len(USE_GROUPS)]
+    age = table.iloc[len(USE_GROUPS) :]
+    legend: list[Any] = []
+    for group, name, colour in (
+        (use, "by use", palette.by_use),
+        (age, "by age", palette.by_age),
+    ):
+        options: dict[str, Any] = {
+            "color": palette.grey,
+            "label": "other stores",
+            "marker": "|",
+            "markersize": 9,
+            "markeredgewidth": 1.6,
+        }
         ax.plot(group["other_stores"], group["row"], **options)
         with_memories = group[group["expected"] > 0]
-        limits = (
+        limit_options: dict[str, Any] = {"color": colour, "linewidth": 4, "alpha": 0.4}
+        ax.hlines(
             with_memories["row"],
             with_memories["low"].clip(lower=smallest),
             with_memories["high"],
+            label=f"_limits {name}",
+            **limit_options,
         )
-        ax.hlines(*limits, color=colour, linewidth=4, alpha=0.4, label=f"_limits {name}")
-        key += ax.plot(
+        legend += ax.plot(
             with_memories["chance"],
             with_memories["row"],
             "o",
@@ -394,12 +427,13 @@ def plot_age_or_use(result: AgeOrUse, *, ax: Axes | None = None) -> Axes:
         for group_name, row in with_memories.iterrows():
             limits_in_words = f"{row['low']:.2g} to {row['high']:.2g}"
             text = f"{group_name}: {row['chance']:.2g} times the mean ({limits_in_words})"
-            plot.hover_dot(row["chance"], row["row"], text)
-    names = [f"read {name}" if name != "never" else "never read" for name in use.index]
-    plot.name_rows(places.tolist(), [*names, *map(str, age.index)])
+            plot.add_hover_dot(row["chance"], row["row"], text)
+    row_names = ["never read" if name == "never" else f"read {name}" for name in use.index]
+    row_names += [str(name) for name in age.index]
+    plot.name_rows(places.tolist(), row_names)
     ax.set_ylim(places[-1] + 0.6, -0.6)
     ax.axvline(1, color=palette.ink, linewidth=1, linestyle=":", label="_mean")
-    plot.write("mean", (1, len(TIMES)), va="center", ha="center", bbox=plot.on_paper)
+    plot.write("mean", (1, len(USE_GROUPS)), va="center", ha="center", bbox=plot.label_box)
     for reads, row in zip(table["reads"], places, strict=True):
         label_options: dict[str, Any] = {
             "xycoords": ("axes fraction", "data"),
@@ -407,13 +441,13 @@ def plot_age_or_use(result: AgeOrUse, *, ax: Axes | None = None) -> Axes:
         }
         plot.write(counted(reads, "reads"), (1, row), (6, 0), va="center", **label_options)
     stores = counted(other_stores()["stores"], "other stores")
-    plot.heading(
+    plot.draw_heading(
         result.answer.partition(":")[0].capitalize(),
         f"{counted(result.reads, 'reads')} on {counted(result.days, 'days')}",
         f"Bars: limits. Grey: {stores}",
-        key=key,
+        legend=legend,
     )
-    return plot.footnote("A memory counts once a day, by what was known when the day began.")
+    return plot.draw_footnote("A memory counts once a day, by what was known when the day began.")
 
 
 @on_own_figure
@@ -446,43 +480,41 @@ def plot_reads_served(result: AgeOrUse, *, ax: Axes | None = None) -> Axes:
     """
     plot = parts.Plot(ax, result.served, height=4.6)
     if not result.reads:
-        return plot.empty("What loading by age or by use serves", _NO_READS)
+        return plot.draw_empty("What loading by age or by use serves", _NO_READS)
     ax = plot.ax
     palette = plot.palette
     served = result.served[c.TOKENS]
-    key: list[Any] = ax.plot(
+    legend: list[Any] = ax.plot(
         [0, 1], [0, 1], ":", color=palette.grey, linewidth=1, label="by chance"
     )
-    plot.percent_axis(ax.xaxis, "share of the prunable tokens that is loaded", (0, 1))
-    plot.percent_axis(ax.yaxis, "share of reads that find their memory there")
+    plot.set_percent_axis(ax.xaxis, "share of the prunable tokens that is loaded", (0, 1))
+    plot.set_percent_axis(ax.yaxis, "share of reads that find their memory there")
     labels = parts.PointLabels(plot)
     for name, column, colour in (
         ("by age", "newest", palette.by_age),
         ("by use", "most active", palette.by_use),
     ):
         line = served[column]
-        key += ax.step(line.index, line, where="post", color=colour, linewidth=2, label=name)
+        legend += ax.step(line.index, line, where="post", color=colour, linewidth=2, label=name)
         for size, served_share in line.items():
             labels.reserve(size, served_share)
-        for size, served_share in line.loc[[*SIZES]].items():
-            ax.plot(
-                size, served_share, "o", color=colour, markersize=6, label="_size", clip_on=False
-            )
+        dot: dict[str, Any] = {"color": colour, "markersize": 6, "label": "_size"}
+        for size, served_share in line.loc[list(SIZES)].items():
+            ax.plot(size, served_share, "o", clip_on=False, **dot)
             is_best = served_share == served.loc[size].max()
-            labels.write(
-                size, served_share, parts.share(served_share), palette.muted, above=is_best
-            )
-    plot.hover_along(served.index, lambda place: _served_in_words(served, place))
-    newest = parts.share(served["newest"].loc[0.25])
-    most_active = parts.share(served["most active"].loc[0.25])
-    plot.heading(
+            text = parts.format_share(served_share)
+            labels.write(size, served_share, text, palette.muted, above=is_best)
+    plot.add_hover_areas(served.index, lambda index: _served_in_words(served, index))
+    newest = parts.format_share(served["newest"].loc[0.25])
+    most_active = parts.format_share(served["most active"].loc[0.25])
+    plot.draw_heading(
         f"In a quarter of the tokens the most active serve {most_active} of reads, "
         f"the newest {newest}",
         f"{counted(result.reads, 'reads')} on {counted(result.days, 'days')}",
         "By age: the newest first. By use: the most active per length first",
-        key=key[::-1],
+        legend=legend[::-1],
     )
-    return plot.footnote(
+    return plot.draw_footnote(
         "Chosen before each day by base-level activation from the reads until then.",
         plot.token_note,
     )

@@ -6,7 +6,7 @@ that no information depends on colour alone.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial, wraps
 from html import escape
@@ -99,18 +99,18 @@ class Style(NamedTuple):
     dashed: bool = False
     ranks_by: str = ""
 
-    def of(self, palette: Palette) -> str:
-        """Return the colour of the policy on a palette."""
+    def colour(self, palette: Palette) -> str:
+        """Return the colour of the policy in a palette."""
         if self.ranks_by == "age":
             return palette.by_age
         if self.ranks_by == "use":
             return palette.by_use
         return palette.muted
 
-    def drawn(self, palette: Palette, width: float) -> dict[str, Any]:
-        """Return the style of its line and marks, as keyword arguments of matplotlib."""
+    def line_options(self, palette: Palette, width: float) -> dict[str, Any]:
+        """Return the style of a line and its marks, as keyword arguments of matplotlib."""
         return {
-            "color": self.of(palette),
+            "color": self.colour(palette),
             "linewidth": width,
             "linestyle": (0, (4, 1.5)) if self.dashed else "-",
             "marker": self.marker,
@@ -166,34 +166,40 @@ def style_of(policy: str, ranks_by: str | None = None) -> Style:
         # A rule of a comparison has another name than its policy, and may have settings behind it.
         if re.match(rf"{re.escape(rule.name)}(?:[ ,]|$)", policy):
             policy = rule.policy_name
-    steps = [step.split(" ", 1)[0].rstrip(",") for step in policy.strip().split(" > ")]
-    name = " > ".join(steps)
-    name = _NAMED_SEQUENCES.get(name, name)
-    unknown_style = _UNKNOWN_STYLES[crc32(name.encode("utf-8", "replace")) % len(_UNKNOWN_STYLES)]
+    names_of_steps = [step.split(" ", 1)[0].rstrip(",") for step in policy.strip().split(" > ")]
+    sequence = " > ".join(names_of_steps)
+    name = _NAMED_SEQUENCES.get(sequence, sequence)
+    style = POLICY_STYLES.get(name)
+    if style is None:
+        checksum = crc32(name.encode("utf-8", "replace"))
+        style = _UNKNOWN_STYLES[checksum % len(_UNKNOWN_STYLES)]
     if ranks_by is None:
         ranks_by = NAMED[name].ranks_by if name in NAMED else ""
-    return POLICY_STYLES.get(name, unknown_style)._replace(ranks_by=ranks_by)
+    return style._replace(ranks_by=ranks_by)
 
 
 def palette_of(ax: Axes) -> Palette:
     """Return the palette that suits the background of `ax`: dark or light."""
     figure = ax.figure.get_figure(root=True)
     red, green, blue = to_rgb(figure.get_facecolor()[:3])
-    return DARK if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.4 else LIGHT
+    luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    return DARK if luminance < 0.4 else LIGHT
 
 
-def roles(palette: Palette) -> dict[str, str]:
-    """Return the colours of a palette by name, with hyphens as in CSS."""
+def css_colours(palette: Palette) -> dict[str, str]:
+    """Return the colours of a palette by name, with hyphens in the names as in CSS."""
     return {name.replace("_", "-"): colour for name, colour in asdict(palette).items()}
 
 
-NAMESPACE: Final = 'xmlns="http://www.w3.org/2000/svg"'
+_XMLNS: Final = 'xmlns="http://www.w3.org/2000/svg"'
 _FONTS: Final = "'DejaVu Sans', Verdana, 'Segoe UI', sans-serif"
 _MIN_DISTANCE: Final = 0.3
 """Distance in points below which two points of a path look the same; a chart is 576 wide."""
 _NAME_OF_COLOUR: Final = {
-    colour: name for palette in (DARK, LIGHT) for name, colour in roles(palette).items()
+    **{colour: name for name, colour in css_colours(DARK).items()},
+    **{colour: name for name, colour in css_colours(LIGHT).items()},
 }
+"""The name of each colour of both palettes."""
 
 
 def _colour_rule(palette: Palette, *hosts: str) -> str:
@@ -203,14 +209,15 @@ def _colour_rule(palette: Palette, *hosts: str) -> str:
     are no `hosts`.
     """
     selector = ",".join(f"{host}.memlab-chart" for host in hosts or ("",))
-    colours = "".join(f"--chart-{name}:{colour};" for name, colour in roles(palette).items())
+    colours = "".join(f"--chart-{name}:{colour};" for name, colour in css_colours(palette).items())
     return f"{selector}{{{colours}}}"
 
 
-_BY_SYSTEM: Final = (
+_COLOURS_BY_SYSTEM: Final = (
     f"{_colour_rule(LIGHT)}@media screen and (prefers-color-scheme:dark){{{_colour_rule(DARK)}}}"
 )
-_BY_HOST: Final = _colour_rule(
+"""Colours by the theme of the reader's system."""
+_COLOURS_BY_HOST: Final = _colour_rule(
     LIGHT,
     'body[data-jp-theme-light="true"] ',
     "body.vscode-light ",
@@ -221,8 +228,9 @@ _BY_HOST: Final = _colour_rule(
     "body.vscode-dark ",
     '[data-md-color-scheme="slate"] ',
 )
-STYLE: Final = (
-    f"{_BY_SYSTEM}@media screen{{{_BY_HOST}}}"
+"""Colours by the theme of JupyterLab, VS Code or the site."""
+STYLE_SHEET: Final = (
+    f"{_COLOURS_BY_SYSTEM}@media screen{{{_COLOURS_BY_HOST}}}"
     ".memlab-chart{container-type:inline-size;margin:0 0 1em;break-inside:avoid}"
     ".memlab-chart svg{display:block;max-width:100%;height:auto}"
     ".memlab-chart svg.narrow{display:none;width:100%}"
@@ -240,59 +248,84 @@ def as_svg(chart: "Chart", name: str, style: str = "") -> str:
     of paths, and white space between elements. Marks, and places along the lines, get their text on
     hover as a ``<title>``.
     """
-    body = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", _svg_of(chart), flags=re.DOTALL)
-    body = with_areas(body, chart.hover_values)
-    body = body.partition("<svg")[2].partition(">")[2]
-    body = re.sub(
-        r' d="([ML0-9.\-\s]+z?\s*)"', lambda d: f' d="{_without_close_points(d[1])}"', body
-    )
-    body = re.sub(
-        r'<g id="(mark-\d+)">',
-        lambda mark: f"<g><title>{escape(chart.hover_titles[mark[1]])}</title>",
-        body,
-    )
-    used_ids = set(re.findall(r'(?:#|href="#)([\w-]+)', body))
-    body = re.sub(r' id="([\w-]+)"', lambda match: match[0] if match[1] in used_ids else "", body)
-    body = re.sub(r"<[^>]+>", lambda tag: re.sub(r"#[0-9a-f]{6}\b", _as_css_variable, tag[0]), body)
-    body = body.replace("'DejaVu Sans'", _FONTS).replace("xlink:href", "href")
+    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", _svg_of(chart), flags=re.DOTALL)
+    svg = with_areas(svg, chart.hover_values)
+    _, _, from_start_tag = svg.partition("<svg")
+    _, _, body = from_start_tag.partition(">")  # the content and the end tag
+    body = re.sub(r' d="([ML0-9.\-\s]+z?\s*)"', _simplify_path, body)
+    body = _with_hover_titles(body, chart.hover_titles)
+    body = _without_unused_ids(body)
+    body = re.sub(r"<[^>]+>", _with_css_variables, body)
+    body = body.replace("'DejaVu Sans'", _FONTS)
+    body = body.replace("xlink:href", "href")
     body = re.sub(r">\s+<", "><", body)
-    wide, high = 72 * chart.get_size_inches()
-    size = f'width="{wide:g}pt" height="{high:g}pt" viewBox="0 0 {wide:g} {high:g}"'
+    width, height = 72 * chart.get_size_inches()
+    size = f'width="{width:g}pt" height="{height:g}pt" viewBox="0 0 {width:g} {height:g}"'
     title = escape(chart.title, quote=False)
     alt = escape(chart.alt, quote=False)
-    title_and_alt = f"<title>{title}</title><desc>{alt}</desc>"
-    return f'<svg {NAMESPACE} class="{name}" role="img" {size}>{title_and_alt}{style}{body.strip()}'
+    return (
+        f'<svg {_XMLNS} class="{name}" role="img" {size}>'
+        f"<title>{title}</title><desc>{alt}</desc>{style}{body.strip()}"
+    )
 
 
 def _svg_of(figure: Figure) -> str:
     """Return a figure as SVG, drawn once; `Figure.savefig` would draw it twice for its layout."""
-    drawn = StringIO()
+    buffer = StringIO()
     canvas = figure.canvas
     dpi = figure.dpi
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "memlab"}):
         figure.dpi = 72
         try:
-            canvas_of_svg: Any = FigureCanvasSVG(figure)
-            canvas_of_svg.print_svg(drawn, metadata={"Date": None, "Creator": None})
+            svg_canvas: Any = FigureCanvasSVG(figure)
+            svg_canvas.print_svg(buffer, metadata={"Date": None, "Creator": None})
         finally:
             figure.set_canvas(canvas)
             figure.dpi = dpi
-    return drawn.getvalue()
+    return buffer.getvalue()
 
 
-def _without_close_points(path: str) -> str:
-    """Return a path without points that are too near to the last one to be seen."""
+def _simplify_path(attribute: re.Match[str]) -> str:
+    """Return the attribute ``d`` of a path without points too near to the last one to be seen."""
+    path = attribute[1]
     commands: list[str] = []
     last_point = (0.0, 0.0)
     points = re.findall(r"([ML]) (-?[\d.]+) (-?[\d.]+)", path)
-    for number, (command, across, down) in enumerate(points):
-        x = float(across)
-        y = float(down)
-        moved = max(abs(x - last_point[0]), abs(y - last_point[1])) > _MIN_DISTANCE
-        if command == "M" or moved or number == len(points) - 1:
+    for number, (command, x_text, y_text) in enumerate(points):
+        x = float(x_text)
+        y = float(y_text)
+        distance = max(abs(x - last_point[0]), abs(y - last_point[1]))
+        is_last = number == len(points) - 1
+        if command == "M" or distance > _MIN_DISTANCE or is_last:
             commands.append(f"{command}{x:.1f} {y:.1f}")
             last_point = (x, y)
-    return "".join(commands) + ("z" if path.rstrip().endswith("z") else "")
+    if path.rstrip().endswith("z"):
+        commands.append("z")
+    return f' d="{"".join(commands)}"'
+
+
+def _with_hover_titles(body: str, hover_titles: Mapping[str, str]) -> str:
+    """Return the SVG with a ``<title>`` in each mark that has a text on hover, by its ``gid``."""
+
+    def add_title(start_tag: re.Match[str]) -> str:
+        return f"<g><title>{escape(hover_titles[start_tag[1]])}</title>"
+
+    return re.sub(r'<g id="(mark-\d+)">', add_title, body)
+
+
+def _without_unused_ids(body: str) -> str:
+    """Return the SVG without the ids that nothing refers to."""
+    used_ids = set(re.findall(r"#([\w-]+)", body))
+
+    def keep_if_used(attribute: re.Match[str]) -> str:
+        return attribute[0] if attribute[1] in used_ids else ""
+
+    return re.sub(r' id="([\w-]+)"', keep_if_used, body)
+
+
+def _with_css_variables(tag: re.Match[str]) -> str:
+    """Return a tag with CSS variables instead of colours."""
+    return re.sub(r"#[0-9a-f]{6}\b", _as_css_variable, tag[0])
 
 
 def _as_css_variable(match: re.Match[str]) -> str:
@@ -314,7 +347,9 @@ LAYOUT_MARGINS: Final[dict[str, Any]] = {"w_pad": PAD, "h_pad": PAD}
 DPI: Final = 100
 SUBTITLE: Final = "subtitle"
 FOOTNOTE: Final = "footnote"
-"""The ``gid`` of a text that is a subtitle or a footnote; texts without one are labels."""
+"""The ``gid`` of a text that is a subtitle or a footnote."""
+_LABEL: Final = None
+"""The ``gid`` of all other texts."""
 
 
 class Chart(Figure):
@@ -348,34 +383,35 @@ class Chart(Figure):
     def alt(self) -> str:
         """The text alternative of the chart: everything written on it except the tick labels."""
         ax = self.axes[0]
-        texts: list[Text] = []
+        artists: list[Text] = []
         legend = ax.get_legend()
         if legend:
-            texts += legend.get_texts()
-        texts += ax.texts
-        words_by_gid: dict[str | None, list[str]] = {}
-        for text in texts:
-            line = " ".join(text.get_text().split())
-            words_by_gid.setdefault(text.get_gid(), []).append(line)
-        axes = [name for name in (ax.get_ylabel(), ax.get_xlabel()) if name]
-        labels = dict.fromkeys(label for label in words_by_gid.get(None, []) if label)
-        sentences = [self.title, *words_by_gid.get(SUBTITLE, [])]
-        if axes:
-            sentences.append(f"Axes: {'; '.join(axes)}")
+            artists += legend.get_texts()
+        artists += ax.texts
+        texts_by_gid: dict[str | None, list[str]] = {SUBTITLE: [], FOOTNOTE: [], _LABEL: []}
+        for artist in artists:
+            text = " ".join(artist.get_text().split())
+            if text:
+                texts_by_gid.setdefault(artist.get_gid(), []).append(text)
+        names_of_axes = [name for name in (ax.get_ylabel(), ax.get_xlabel()) if name]
+        labels = list(dict.fromkeys(texts_by_gid[_LABEL]))  # each text once
+        sentences = [self.title, *texts_by_gid[SUBTITLE]]
+        if names_of_axes:
+            sentences.append(f"Axes: {'; '.join(names_of_axes)}")
         if labels:
             sentences.append(f"Labels: {'; '.join(labels)}")
-        sentences += words_by_gid.get(FOOTNOTE, [])
-        return " ".join(f"{part.rstrip('.')}." for part in sentences if part)
+        sentences += texts_by_gid[FOOTNOTE]
+        return " ".join(f"{sentence.rstrip('.')}." for sentence in sentences if sentence)
 
     def svg(self) -> str:
         """Return the chart as an SVG file that follows the reader's theme; text stays text."""
-        return as_svg(self, "memlab-chart", f"<style>{_BY_SYSTEM}</style>")
+        return as_svg(self, "memlab-chart", f"<style>{_COLOURS_BY_SYSTEM}</style>")
 
     def png(self, *, dpi: int = DPI) -> bytes:
         """Return the chart as a PNG file."""
-        drawn = BytesIO()
-        self.savefig(drawn, format="png", dpi=dpi, metadata={"Software": None})
-        return drawn.getvalue()
+        buffer = BytesIO()
+        self.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
+        return buffer.getvalue()
 
     def __repr__(self) -> str:
         return f"<chart: {self.alt}>"
@@ -383,23 +419,24 @@ class Chart(Figure):
     def _repr_html_(self) -> str:
         """Return the chart as HTML, narrow and wide; the page shows the one that fits.
 
-        Without data it is a sentence on why there is none.
+        Without data, return a sentence on why there is none.
         """
         if self.nothing_to_show:
             return f"<p>{escape(self.nothing_to_show)}</p>"
         narrow = as_svg(self.at(width=NARROW), "narrow")
         wide = as_svg(self, "wide")
-        return f'<div class="memlab-chart"><style>{STYLE}</style>{narrow}{wide}</div>'
+        return f'<div class="memlab-chart"><style>{STYLE_SHEET}</style>{narrow}{wide}</div>'
 
 
 def on_own_figure(plot: Callable[P, Axes]) -> Callable[P, Axes]:
-    """Return a plot function that draws on a new :class:`Chart` if it is called without axes."""
+    """Decorate a plot function: called without axes, it draws on a new :class:`Chart`."""
 
     @wraps(plot)
-    def drawn(*args: P.args, **kwargs: P.kwargs) -> Axes:
+    def plot_on_chart(*args: P.args, **kwargs: P.kwargs) -> Axes:
         if kwargs.get("ax") is not None:
             return plot(*args, **kwargs)
-        settings = {name: value for name, value in kwargs.items() if name != "ax"}
-        return Chart(partial(cast("Callable[..., Axes]", plot), *args, **settings)).axes[0]
+        options = {name: value for name, value in kwargs.items() if name != "ax"}
+        draw = partial(cast("Callable[..., Axes]", plot), *args, **options)
+        return Chart(draw).axes[0]
 
-    return drawn
+    return plot_on_chart

@@ -1,8 +1,9 @@
 """Charts of a fleet of stores: tokens at start, growth, and the stores where a cap helps."""
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -45,40 +46,42 @@ def plot_fleet_tokens(stores: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     plot = parts.Plot(ax, height=4.2)
     readable = stores[stores["error"].isna() & stores["boot_tokens"].gt(0)]
     if readable.empty:
-        return plot.empty("Tokens at start, store by store", _NO_STORE)
+        return plot.draw_empty("Tokens at start, store by store", _NO_STORE)
     ax = plot.ax
     palette = plot.palette
     ordered = readable.sort_values("boot_tokens", ascending=False, kind="stable")
     tokens = ordered["boot_tokens"].to_numpy(float)
     count = min(len(ordered), _MAX_DOTS)
-    drawn_numbers = np.linspace(0, len(ordered) - 1, count).round().astype(np.int64)
-    drawn = ordered.iloc[drawn_numbers]
+    indexes = np.linspace(0, len(ordered) - 1, count).round().astype(np.int64)
+    drawn = ordered.iloc[indexes]
     size = float(np.clip(40 / np.sqrt(count), 4, 8))  # many dots are smaller
     dots: Any = {"linestyle": "none", "markersize": size, "alpha": 0.75, "markeredgewidth": 0}
     floors = np.maximum(drawn["floor_tokens"].to_numpy(float), 1.0)
-    key = ax.plot(drawn_numbers + 1, floors, "s", color=palette.load_bearing, label="floor", **dots)
-    key += ax.plot(
-        drawn_numbers + 1,
-        tokens[drawn_numbers],
+    legend = ax.plot(indexes + 1, floors, "s", color=palette.load_bearing, label="floor", **dots)
+    legend += ax.plot(
+        indexes + 1,
+        tokens[indexes],
         "o",
         color=palette.ink,
         label="tokens at start",
         **dots,
     )
-    plot.log_axis(ax.yaxis, "tokens")
-    plot.count_axis(ax.xaxis, "stores, largest first")
-    half = int(np.searchsorted(np.cumsum(tokens), tokens.sum() / 2)) + 1
-    title = f"Half of all tokens at start are in {half:,} of {counted(len(ordered), 'stores')}"
+    plot.set_log_axis(ax.yaxis, "tokens")
+    plot.set_count_axis(ax.xaxis, "stores, largest first")
     if len(ordered) == 1:
         floor = int(ordered["floor_tokens"].iloc[0])
         title = f"One store loads {tokens[0]:,.0f} tokens at start, {floor:,} of them load-bearing"
-    plot.heading(title, key=key[::-1])
+    else:
+        count_of_half = 1 + int(np.searchsorted(np.cumsum(tokens), tokens.sum() / 2))
+        stores_in_words = counted(len(ordered), "stores")
+        title = f"Half of all tokens at start are in {count_of_half:,} of {stores_in_words}"
+    plot.draw_heading(title, legend=legend[::-1])
     notes = []
     if count < len(ordered):
         notes.append(f"{count:,} stores are drawn, evenly spread over the order.")
     if (drawn["floor_tokens"] == 0).any():
         notes.append("Zero is drawn as 1.")
-    return plot.footnote(*notes)
+    return plot.draw_footnote(*notes)
 
 
 @on_own_figure
@@ -113,7 +116,7 @@ def plot_fleet_growth(weeks: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """
     plot = parts.Plot(ax, height=3.6)
     if len(weeks) < 2:
-        return plot.empty("Growth of the fleet", "All memories were written within a week")
+        return plot.draw_empty("Growth of the fleet", "All memories were written within a week")
     ax = plot.ax
     palette = plot.palette
     memories = weeks["memories"].cumsum().to_numpy(float)
@@ -122,23 +125,37 @@ def plot_fleet_growth(weeks: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ax.plot(times, memories, color=palette.ink, linewidth=2, label="all")
     ax.plot(times, load_bearing, color=palette.load_bearing, linewidth=2, label="load-bearing")
     ax.set_ylim(bottom=0)
-    plot.count_axis(ax.yaxis, "memories")
-    plot.time_axis()
-    plot.hover_along(
+    plot.set_count_axis(ax.yaxis, "memories")
+    plot.set_time_axis()
+    plot.add_hover_areas(
         times,
-        lambda place: (
-            f"week of {weeks['week'].iloc[place]:%Y-%m-%d}: {counted(memories[place])}, "
-            f"{load_bearing[place]:,.0f} load-bearing"
+        lambda index: (
+            f"week of {weeks['week'].iloc[index]:%Y-%m-%d}: {counted(memories[index])}, "
+            f"{load_bearing[index]:,.0f} load-bearing"
         ),
     )
     plot.label_end(memories[-1], f"{memories[-1]:,.0f} memories", palette.ink)
     plot.label_end(load_bearing[-1], f"{load_bearing[-1]:,.0f} load-bearing", palette.load_bearing)
-    plot.heading(
+    plot.draw_heading(
         f"{memories[-1]:,.0f} memories by {weeks['week'].iloc[-1]:%Y-%m}, "
         f"{load_bearing[-1]:,.0f} of them load-bearing",
         "Memories at the end of each week, those since archived among them",
     )
     return ax
+
+
+class _Group(NamedTuple):
+    """Stores for which the same cap helps: their membership, mark, colour and name."""
+
+    members: npt.NDArray[np.bool_]
+    marker: str
+    colour: str
+    name: str
+
+    @property
+    def style(self) -> dict[str, Any]:
+        """The style of their dots, as keyword arguments of matplotlib."""
+        return {"color": self.colour, "marker": self.marker, "label": self.name}
 
 
 @on_own_figure
@@ -171,7 +188,7 @@ def plot_fleet_caps(sizes: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     plot = parts.Plot(ax, height=4.6)
     sized = sizes[sizes["error"].isna() & sizes["boot_now"].gt(0)]
     if sized.empty:
-        return plot.empty("Where a cap helps, and where the floor is the problem", _NO_STORE)
+        return plot.draw_empty("Where a cap helps, and where the floor is the problem", _NO_STORE)
     ax = plot.ax
     palette = plot.palette
     floor = sized["floor"].to_numpy(float)
@@ -182,37 +199,30 @@ def plot_fleet_caps(sizes: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     safe_helps = ~is_mostly_floor & safe_saves
     likely_helps = ~is_mostly_floor & ~safe_helps & likely_saves
     no_cap_helps = ~is_mostly_floor & ~safe_helps & ~likely_helps
-    kinds: tuple[tuple[Any, str, str, str], ...] = (
-        (safe_helps, "o", palette.safe, "the safe cap helps"),
-        (likely_helps, "^", palette.likely, "only the likely cap helps"),
-        (is_mostly_floor, "s", palette.load_bearing, "the floor is the problem"),
-        (no_cap_helps, "D", palette.grey, "no cap helps yet"),
+    groups = (
+        _Group(safe_helps, "o", palette.safe, "the safe cap helps"),
+        _Group(likely_helps, "^", palette.likely, "only the likely cap helps"),
+        _Group(is_mostly_floor, "s", palette.load_bearing, "the floor is the problem"),
+        _Group(no_cap_helps, "D", palette.grey, "no cap helps yet"),
     )
     points = np.maximum(np.column_stack([floor, prunable]), 1.0)
     limits = (float(points.min()) / 1.5, max(float(points.max()), 10.0) * 1.5)
-    plot.log_axis(ax.xaxis, "floor: tokens of load-bearing memories", limits)
-    plot.log_axis(ax.yaxis, "tokens of prunable memories", limits)
+    plot.set_log_axis(ax.xaxis, "floor: tokens of load-bearing memories", limits)
+    plot.set_log_axis(ax.yaxis, "tokens of prunable memories", limits)
     ax.plot(limits, limits, color=palette.grey, linewidth=0.8, zorder=0)
     largest_dot = 1
-    for is_of_kind, mark, colour, name in kinds[::-1]:
-        dots: dict[str, Any] = {
-            "color": colour,
-            "marker": mark,
-            "label": name,
-            "max_dots": _MAX_DOTS // 8,
-        }
-        largest_dot = max(
-            largest_dot, plot.draw_counted(points[is_of_kind], among=len(points), **dots)
+    for group in reversed(groups):
+        largest_of_group = plot.draw_merged_dots(
+            points[group.members], among=len(points), max_dots=_MAX_DOTS // 8, **group.style
         )
-    plot.heading(
+        largest_dot = max(largest_dot, largest_of_group)
+    nonempty = [group for group in groups if group.members.any()]
+    legend = [Line2D([], [], linestyle="none", **group.style) for group in nonempty]
+    plot.draw_heading(
         f"The safe cap helps in {int(safe_helps.sum()):,} of {counted(len(sized), 'stores')}, the "
         f"likely one in {int((safe_helps | likely_helps).sum()):,}",
         "Below the line the floor is more than half of what is loaded",
         f"A larger dot is up to {largest_dot:,} stores that coincide" if largest_dot > 1 else "",
-        key=[
-            Line2D([], [], linestyle="none", marker=mark, color=colour, label=name)
-            for is_of_kind, mark, colour, name in kinds
-            if is_of_kind.any()
-        ],
+        legend=legend,
     )
-    return plot.footnote("Zero is drawn as 1." if (points == 1).any() else "")
+    return plot.draw_footnote("Zero is drawn as 1." if (points == 1).any() else "")

@@ -14,14 +14,22 @@ from memlab.charts.figure import on_own_figure
 from memlab.sizing import Advice
 from memlab.text import counted
 
-_DASHES: Final = ("-", (0, (6, 1.5)), (0, (3, 1.2)), (0, (6, 1.5, 1, 1.5)), (0, (1, 1)))
+_LINE_STYLES: Final = ("-", (0, (6, 1.5)), (0, (3, 1.2)), (0, (6, 1.5, 1, 1.5)), (0, (1, 1)))
 """Line styles of caps."""
 
+
+class _LawData(NamedTuple):
+    """The names of the observed stores of a law, and of their references."""
+
+    stores: str
+    references: str
+
+
 _LAWS: Final = {
-    "references": ("public projects", "Pull requests that a later one names"),
-    "reads": ("public stores", "Notes that agents found by searching"),
+    "references": _LawData("public projects", "Pull requests that a later one names"),
+    "reads": _LawData("public stores", "Notes that agents found by searching"),
 }
-"""By kind of evidence: the name of the observed stores, and of their references."""
+"""The data of the law for each kind of evidence."""
 
 
 @on_own_figure
@@ -63,7 +71,7 @@ def plot_age_ranks(
     >>> plot_age_ranks(ranks).get_yscale()
     'log'
     """
-    to_prunable = ranks[ranks["age_rank"] > 0]
+    to_prunable = ranks[ranks["age_rank"] > 0]  # it is 0 for a load-bearing memory
     plot = parts.Plot(ax, ranks, height=4.6)
     ax = plot.ax
     palette = plot.palette
@@ -71,38 +79,43 @@ def plot_age_ranks(
         reason = (
             parts.NO_REFERENCES if ranks.empty else "Every reference is to a load-bearing memory"
         )
-        return plot.empty("How far back references reach", reason)
+        return plot.draw_empty("How far back references reach", reason)
     if quantiles is not None:
         _draw_quantiles(plot, quantiles)
     caps = plot.caps_to_mark(advice, cap)
     for marked in caps:
-        plot.draw_across(marked.value, marked.name, marked.colour)
+        plot.draw_horizontal_line(marked.value, marked.name, marked.colour)
     last_written = to_prunable["written"].max()
     if quantiles is not None:
         last_written = max(last_written, quantiles["last"].max())
     ax.set_xlim(0, last_written)
-    furthest = max([to_prunable["age_rank"].max(), *(marked.value for marked in caps)])
-    plot.log_axis(ax.yaxis, "age rank of the memory (1 = newest)", (0.7, 1.4 * furthest))
-    plot.count_axis(ax.xaxis, "memories written when the reference was made")
+    largest_values = [to_prunable["age_rank"].max()]
+    largest_values += [marked.value for marked in caps]
+    furthest = max(largest_values)
+    plot.set_log_axis(ax.yaxis, "age rank of the memory (1 = newest)", (0.7, 1.4 * furthest))
+    plot.set_count_axis(ax.xaxis, "memories written when the reference was made")
     dots = to_prunable[["written", "age_rank"]].to_numpy(dtype=float)
-    largest_dot = plot.draw_counted(
+    largest_dot = plot.draw_merged_dots(
         dots, among=len(dots), color=palette.muted, marker="o", label="references"
     )
     median, ninetieth = np.quantile(dots[:, 1], [0.5, 0.9], method="inverted_cdf")
-    meaning = "A dot is a later reference to a prunable memory"
+    meaning_of_dot = "A dot is a later reference to a prunable memory"
     if largest_dot > 1:
-        meaning += f", a larger one up to {largest_dot:,} that coincide"
-    plot.heading(
+        meaning_of_dot += f", a larger one up to {largest_dot:,} that coincide"
+    meaning_of_bars = ""
+    if quantiles is not None:
+        meaning_of_bars = "Bars: median and 90th percentile of each stretch"
+    plot.draw_heading(
         f"Half of the references reach back at most {median:,.0f} memories, "
         f"nine in ten {ninetieth:,.0f}",
-        meaning,
-        "Bars: median and 90th percentile of each stretch" if quantiles is not None else "",
+        meaning_of_dot,
+        meaning_of_bars,
     )
     not_drawn = len(ranks) - len(to_prunable)
     note_on_others = ""
     if not_drawn:
         note_on_others = f"Not drawn: {counted(not_drawn, 'references')} to load-bearing memories."
-    return plot.footnote("A young history can only show short distances.", note_on_others)
+    return plot.draw_footnote("A young history can only show short distances.", note_on_others)
 
 
 @on_own_figure
@@ -148,90 +161,108 @@ def plot_boot_over_time(
     parts.check_measure(measure)
     plot = parts.Plot(ax, timeline, height=4.4)
     ax = plot.ax
-    palette = plot.palette
     title = plot.loaded_or_recalled(
         "What an agent would have loaded at every start", "What an agent would have recalled from"
     )
     if timeline[c.AT].nunique() < 2:
         reason = parts.NOTHING_YET if timeline.empty else "One moment only: nothing to draw yet"
-        return plot.empty(title, reason)
-    by_cap = timeline.groupby("keep_recent", sort=False, dropna=False)
-    lines: list[tuple[Any, pd.DataFrame]] = list(by_cap)
+        return plot.draw_empty(title, reason)
+    without_cap = timeline.loc[timeline["keep_recent"].isna(), measure].to_numpy()
+    drawn_lines: list[_TimeLine] = []
+    caps_that_never_delete: list[str] = []
+    for line in _time_lines(plot, timeline, measure, advice):
+        if line.has_cap and np.array_equal(line.numbers, without_cap):
+            caps_that_never_delete.append(line.name)
+        else:
+            _draw_time_line(plot, line)
+            drawn_lines.append(line)
+    moments = max([line.times for line in drawn_lines], key=len)
+    plot.add_hover_areas(moments, _values_formatter(moments, drawn_lines, measure))
+    if budget is not None:
+        plot.draw_horizontal_line(budget, f"budget: {parts.format_short(budget)}")
+    ax.margins(x=0)
+    ax.set_ylim(0, 1.04 * max(1.0, timeline[measure].max(), budget or 0))
+    plot.set_time_axis()
+    plot.set_count_axis(ax.yaxis, measure)
+    plot.draw_heading(
+        title, "Each line: that keep_recent held from the first memory on. Named: the last value"
+    )
+    notes = []
+    if caps_that_never_delete:
+        notes.append(f"The same as no cap: {', '.join(caps_that_never_delete)}.")
+    notes.append(str(timeline.attrs.get(c.CAVEAT, "")))
+    if measure == "tokens":
+        notes.append(plot.token_note)
+    return plot.draw_footnote(*notes)
+
+
+class _TimeLine(NamedTuple):
+    """A line along the history: its name, its times, a number at each of them, and its style."""
+
+    name: str
+    has_cap: bool
+    times: npt.NDArray[np.datetime64]
+    numbers: npt.NDArray[Any]
+    style: dict[str, Any]
+
+
+def _time_lines(
+    plot: parts.Plot, timeline: pd.DataFrame, measure: str, advice: Advice | None
+) -> list[_TimeLine]:
+    """Return the line of each cap of a timeline, and the line without a cap."""
+    palette = plot.palette
     marked_caps: dict[Any, parts.MarkedCap] = {}
     for marked in plot.caps_to_mark(advice, None):
         marked_caps[marked.value] = marked
+    caps: list[tuple[Any, pd.DataFrame]] = list(
+        timeline.groupby("keep_recent", sort=False, dropna=False)
+    )
     # Lines may coincide, so an earlier one is wider than those drawn over it.
-    widths = np.linspace(1.4 + 0.7 * (len(lines) - 1), 1.4, len(lines))
-    courses: list[_Course] = []
-    without_cap = timeline.loc[timeline["keep_recent"].isna(), measure].to_numpy()
-    idle: list[str] = []
-    """Names of caps that never delete anything."""
-    for number, (cap, rows) in enumerate(lines):
-        dashes: Any = _DASHES[(number - 1) % len(_DASHES)]
-        if pd.isna(cap):
+    widths = np.linspace(1.4 + 0.7 * (len(caps) - 1), 1.4, len(caps))
+    lines = []
+    for number, (cap, rows) in enumerate(caps):
+        has_cap = not pd.isna(cap)
+        line_style: Any = _LINE_STYLES[(number - 1) % len(_LINE_STYLES)]
+        if not has_cap:
             name = "no cap"
             colour = palette.grey
-            dashes = "-"
+            line_style = "-"
         elif cap in marked_caps:
             name = marked_caps[cap].name
             colour = marked_caps[cap].colour
         else:
             name = f"keep {cap:,}"
             colour = palette.ink
-        if not pd.isna(cap) and np.array_equal(rows[measure].to_numpy(), without_cap):
-            idle.append(name)
-            continue
         times = parts.without_zone(rows[c.AT])
-        options: dict[str, Any] = {
-            "color": colour,
-            "linewidth": widths[number],
-            "linestyle": dashes,
-        }
-        ax.step(times, rows[measure], where="post", label=name, **options)
-        last_value = rows[measure].iloc[-1]
-        peak_value = rows[measure].max()
-        peak_note = f", at most {parts.short(peak_value)}" if peak_value > 1.1 * last_value else ""
-        plot.label_end(last_value, f"{name}: {parts.short(last_value)}{peak_note}", colour)
-        courses.append(_Course(name, times, rows[measure].to_numpy()))
-    moments = max((course.times for course in courses), key=len)
-    plot.hover_along(moments, _courses_in_words(moments, courses, measure))
-    if budget is not None:
-        plot.draw_across(budget, f"budget: {parts.short(budget)}")
-    ax.margins(x=0)
-    ax.set_ylim(0, 1.04 * max(1.0, timeline[measure].max(), budget or 0))
-    plot.time_axis()
-    plot.count_axis(ax.yaxis, measure)
-    plot.heading(
-        title, "Each line: that keep_recent held from the first memory on. Named: the last value"
-    )
-    return plot.footnote(
-        f"The same as no cap: {', '.join(idle)}." if idle else "",
-        str(timeline.attrs.get(c.CAVEAT, "")),
-        plot.token_note if measure == "tokens" else "",
-    )
+        style = {"color": colour, "linewidth": widths[number], "linestyle": line_style}
+        lines.append(_TimeLine(name, has_cap, times, rows[measure].to_numpy(), style))
+    return lines
 
 
-class _Course(NamedTuple):
-    """A line along the history: its name, its times and its numbers."""
+def _draw_time_line(plot: parts.Plot, line: _TimeLine) -> None:
+    """Draw a line along the history, and label it with its last value and with a larger peak."""
+    plot.ax.step(line.times, line.numbers, where="post", label=line.name, **line.style)
+    last_value = line.numbers[-1]
+    peak_value = line.numbers.max()
+    label = f"{line.name}: {parts.format_short(last_value)}"
+    if peak_value > 1.1 * last_value:
+        label += f", at most {parts.format_short(peak_value)}"
+    plot.label_end(last_value, label, line.style["color"])
 
-    name: str
-    times: npt.NDArray[np.datetime64]
-    numbers: npt.NDArray[Any]
 
-
-def _courses_in_words(
-    times: npt.NDArray[np.datetime64], courses: Sequence[_Course], unit: str
+def _values_formatter(
+    times: npt.NDArray[np.datetime64], lines: Sequence[_TimeLine], unit: str
 ) -> Callable[[int], str]:
-    """Return a function that names a moment, with the value of each line at that moment."""
-    moment = parts.moments_in_words(times)
+    """Return a function that writes a time by its index, with the value of each line then."""
+    format_moment = parts.moment_formatter(times)
 
-    def text(place: int) -> str:
-        named = []
-        for course in courses:
-            row = np.searchsorted(course.times, times[place], side="right") - 1
+    def text(index: int) -> str:
+        values = []
+        for line in lines:
+            row = np.searchsorted(line.times, times[index], side="right") - 1
             if row >= 0:
-                named.append(f"{course.name}: {counted(course.numbers[row], unit)}")
-        return f"{moment(place)}; {'; '.join(named)}"
+                values.append(f"{line.name}: {counted(line.numbers[row], unit)}")
+        return f"{format_moment(index)}; {'; '.join(values)}"
 
     return text
 
@@ -267,29 +298,31 @@ def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ax = plot.ax
     if measured.empty:
         title = "No cut of the history could be measured"
-        return plot.empty(title, "No reference followed any cut")
+        return plot.draw_empty(title, "No reference followed any cut")
     places = np.arange(len(backtest))
     plot.name_rows(places.tolist(), [f"first {share:.0%}" for share in backtest["split"]])
     ax.set_ylim(len(backtest) - 0.4, -0.6)
-    chosen_and_needed = measured[["keep_recent", "needed"]].to_numpy(dtype=float)
-    low = max(1.0, chosen_and_needed.min())
-    high = max(1.0, chosen_and_needed.max())
-    # leave room for a number on both sides, as a share of the axis
+    chosen = measured["keep_recent"].to_numpy(dtype=float)
+    needed = measured["needed"].to_numpy(dtype=float)
+    low = max(1.0, min(chosen.min(), needed.min()))
+    high = max(1.0, chosen.max(), needed.max())
+    # leave room for a number on both sides: this share of the axis
     margin = 0.3 if plot.is_narrow else 0.1
     factor = max(2.3, (high / low) ** (margin / (1 - 2 * margin)))
-    plot.log_axis(ax.xaxis, "keep_recent", (max(0.7, low / factor), high * factor), max_ticks=6)
+    x_limits = (max(0.7, low / factor), high * factor)
+    plot.set_log_axis(ax.xaxis, "keep_recent", x_limits, max_ticks=6)
     for place, row in zip(places, backtest.itertuples(), strict=True):
-        _dumbbell(plot, float(place), row)
+        _draw_split(plot, float(place), row)
     reached = int(measured["reached"].sum())
-    target = parts.percent_of(measured["target"].iloc[0])
-    waste = np.median(chosen_and_needed[:, 0] / np.maximum(chosen_and_needed[:, 1], 1))
-    plot.heading(
+    target = parts.format_target(measured["target"].iloc[0])
+    median_factor = np.median(chosen / np.maximum(needed, 1))
+    plot.draw_heading(
         f"The target of {target} was met at {reached} of {counted(len(measured), 'moments')}, with "
-        f"{waste:.1f} times the cap needed",
+        f"{median_factor:.1f} times the cap needed",
         "Filled: the safe cap chosen then (● met the target, ✖ missed it). "
         "Hollow: the cap needed afterwards. The factor is the median",
     )
-    return plot.footnote(
+    return plot.draw_footnote(
         "Chosen from the history before the moment, measured on the fifth of the history after it."
     )
 
@@ -328,29 +361,26 @@ def plot_law(
     ax = plot.ax
     palette = plot.palette
     law = lines[lines["project"].isna()]
-    served = parts.percent_of(law["share"].iloc[0])
+    served = parts.format_target(law["share"].iloc[0])
     evidence = law["evidence"].iloc[0]
     ax.fill_between(
         law["memories"], law["low"], law["high"], zorder=0, **parts.shade(palette.likely)
     )
     projects = lines[lines["project"].notna()].groupby("project", sort=False)
-    for name, project_path in projects:
-        ax.plot(
-            project_path["memories"],
-            project_path["cap"],
-            color=palette.grey,
-            linewidth=0.8,
-            label=str(name),
-        )
+    for name, project in projects:
+        thin: dict[str, Any] = {"color": palette.grey, "linewidth": 0.8, "label": str(name)}
+        ax.plot(project["memories"], project["cap"], **thin)
     ax.plot(law["memories"], law["cap"], color=palette.likely, linewidth=2.2, label="law")
     ax.plot(law["memories"], law["high"], color=palette.safe, linewidth=1.4, label="safe")
-    drawn = [lines] if store is None else [lines, store]
-    sizes = pd.concat([frame["memories"] for frame in drawn])
-    caps = pd.concat([lines["high"], lines["low"], *(frame["cap"] for frame in drawn)])
+    sizes = lines["memories"]
+    caps = pd.concat([lines["high"], lines["low"], lines["cap"]])
+    if store is not None:
+        sizes = pd.concat([sizes, store["memories"]])
+        caps = pd.concat([caps, store["cap"]])
     x_limits = (0.9 * max(sizes.min(), 1), 1.02 * sizes.max())
     y_limits = (max(0.8 * caps.min(), 0.8), 1.25 * caps.max())  # a cap below one is drawn at one
-    plot.log_axis(ax.xaxis, "memories written", x_limits)
-    plot.log_axis(ax.yaxis, f"cap that serves {served} of {evidence}", y_limits, max_ticks=9)
+    plot.set_log_axis(ax.xaxis, "memories written", x_limits)
+    plot.set_log_axis(ax.yaxis, f"cap that serves {served} of {evidence}", y_limits, max_ticks=9)
     for name, label, colour in (
         ("high", "safe: the upper limit", palette.safe),
         ("cap", "likely", palette.likely),
@@ -358,37 +388,51 @@ def plot_law(
     ):
         plot.label_end(float(law[name].iloc[-1]), label, colour)
     if store is not None and len(store):
-        path = store[["memories", "cap"]].clip(lower=1).to_numpy(float)
-        ax.plot(*path.T, color=palette.ink, linewidth=1.6, label="this store")
-        ax.plot(*path[-1], "o", color=palette.ink, markersize=8, label="_now", clip_on=False)
-        # The label is aligned by the third of the x axis that its point is in, to stay inside.
-        third = int(2.99 * plot.in_axes(*path[-1])[0])
-        side = ("left", "center", "right")[third]
-        bold: dict[str, Any] = {"colour": palette.ink, "fontweight": "bold", "bbox": plot.on_paper}
-        name = f"this store: {store['cap'].iloc[-1]:,.0f}"
-        plot.write(name, tuple(path[-1]), (0, 8), ha=side, **bold)
-    plot.hover_along(law["memories"], lambda place: _law_in_words(law.iloc[place], served))
-    ends_of_law = law[["memories", "cap"]].iloc[[0, -1]].to_numpy(dtype=float)
-    doublings = np.diff(np.log2(ends_of_law), axis=0)
-    factor = 2 ** (doublings[0, 1] / doublings[0, 0])  # of the cap, for a doubling of the store
-    observed, footnote = _LAWS[evidence]
-    plot.heading(
+        _draw_store_on_law(plot, store)
+    plot.add_hover_areas(law["memories"], lambda index: _law_in_words(law.iloc[index], served))
+    data = _LAWS[evidence]
+    factor = _factor_of_doubling(law)
+    plot.draw_heading(
         f"For {served}, a store twice as large takes a cap {factor:.2g} times as large",
-        f"Thin: {counted(len(projects), observed)}, each from stretch to stretch in which "
+        f"Thin: {counted(len(projects), data.stores)}, each from stretch to stretch in which "
         "it doubled. Shade: limits for the next stretch of a store of which nothing is known.",
     )
-    ends = projects["cap"].last().sort_values(ascending=False)
-    names_note = (
-        f"Projects by their last cap, the largest first: {', '.join(map(str, ends.index))}."
-    )
-    return plot.footnote(
-        f"{footnote}; a small stretch has few, and jumps.",
-        names_note if evidence == "references" else "",  # the names of stores say nothing
-    )
+    notes = [f"{data.references}; a small stretch has few, and jumps."]
+    if evidence == "references":  # the names of stores mean nothing to a reader
+        last_caps = projects["cap"].last().sort_values(ascending=False)
+        names = ", ".join(str(name) for name in last_caps.index)
+        notes.append(f"Projects by their last cap, the largest first: {names}.")
+    return plot.draw_footnote(*notes)
+
+
+def _draw_store_on_law(plot: parts.Plot, store: pd.DataFrame) -> None:
+    """Draw the path of a store over the law, and label its last point."""
+    ink = plot.palette.ink
+    path = store[["memories", "cap"]].clip(lower=1).to_numpy(float)
+    size, cap = path[-1]
+    plot.ax.plot(path[:, 0], path[:, 1], color=ink, linewidth=1.6, label="this store")
+    plot.ax.plot(size, cap, "o", color=ink, markersize=8, label="_now", clip_on=False)
+    fraction_of_width, _ = plot.to_axes_fraction(size, cap)
+    # To stay inside the axes, the label is aligned by the third that its point is in.
+    alignment = ("left", "center", "right")[int(2.99 * fraction_of_width)]
+    style: dict[str, Any] = {
+        "ha": alignment,
+        "colour": ink,
+        "fontweight": "bold",
+        "bbox": plot.label_box,
+    }
+    plot.write(f"this store: {store['cap'].iloc[-1]:,.0f}", (size, cap), (0, 8), **style)
+
+
+def _factor_of_doubling(law: pd.DataFrame) -> float:
+    """Return the factor of the cap for a doubling of the store, between the ends of a law."""
+    first, last = law[["memories", "cap"]].iloc[[0, -1]].to_numpy(dtype=float)
+    size_doublings, cap_doublings = np.log2(last) - np.log2(first)
+    return float(2 ** (cap_doublings / size_doublings))
 
 
 def _law_in_words(row: "pd.Series[float]", served: str) -> str:
-    """Return the caps of the law at a size of the store, in words."""
+    """Describe the caps of the law at one size of the store."""
     size = counted(row["memories"])
     return (
         f"{size}: {served} likely take a cap of {row['cap']:,.0f}, safely {row['high']:,.0f}; "
@@ -400,47 +444,69 @@ def _draw_quantiles(plot: parts.Plot, quantiles: pd.DataFrame) -> None:
     """Draw the median and the 90th percentile of each part, and label the last ones."""
     for name, label, style in (("p50", "median", "-"), ("p90", "90th percentile", (0, (4, 1)))):
         level = quantiles[name].astype("float64")
-        part_of_history = quantiles["first"], quantiles["last"]
         options: dict[str, Any] = {"color": plot.palette.ink, "linewidth": 3, "linestyle": style}
-        plot.ax.hlines(level, *part_of_history, label=name, **options)
+        plot.ax.hlines(level, quantiles["first"], quantiles["last"], label=name, **options)
         if level.notna().any():
             plot.label_end(float(level.dropna().iloc[-1]), label, plot.palette.ink)
     middles = (quantiles["first"] + quantiles["last"]) / 2
-    plot.hover_along(middles, lambda place: _quantiles_in_words(quantiles.iloc[place]))
+    plot.add_hover_areas(middles, lambda index: _quantiles_in_words(quantiles.iloc[index]))
 
 
 def _quantiles_in_words(part: "pd.Series[float]") -> str:
-    """Return the age ranks of a part of the history, in words."""
+    """Describe the age ranks of the references in one part of the history."""
     stretch = f"memories {part['first']:,} to {part['last']:,} written"
     if pd.isna(part["p50"]):
         return f"{stretch}: no reference to a prunable memory"
     return f"{stretch}: median age rank {part['p50']:,.0f}, 90th percentile {part['p90']:,.0f}"
 
 
-def _dumbbell(plot: parts.Plot, place: float, row: Any) -> None:
+def _draw_split(plot: parts.Plot, place: float, row: Any) -> None:
     """Draw one split of a backtest: the chosen cap, the needed one, and the share served."""
-    ax = plot.ax
     palette = plot.palette
     text = "no references followed"
+    text_colour = palette.muted
     if not pd.isna(row.needed):
-        served = f"{parts.share(row.achieved)} of {counted(row.references, 'references')}"
-        text = served if row.reached else f"missed: {served}"
-        ax.plot([row.keep_recent, row.needed], [place, place], color=palette.hairline, linewidth=3)
-        hollow: dict[str, Any] = {"markerfacecolor": palette.paper, "label": "needed"}
-        (dot,) = ax.plot(row.needed, place, "o", color=palette.ink, markersize=7, **hollow)
-        plot.hover(dot, f"needed: {row.needed:,}")
-        mark = "o" if row.reached else "X"
-        colour = palette.safe if row.reached else palette.prunable
-        (dot,) = ax.plot(row.keep_recent, place, mark, color=colour, markersize=9, label="chosen")
-        plot.hover(dot, f"chosen: {row.keep_recent:,}, {text}")
-        outer = 1 if row.keep_recent >= row.needed else -1
-        for cap, side, ink in (
-            (row.keep_recent, outer, colour),
-            (row.needed, -outer, palette.ink),
-        ):
-            text_options: dict[str, Any] = {"ha": "left" if side > 0 else "right", "va": "center"}
-            plot.write(f"{cap:,}", (cap, place), (8 * side, 0), colour=ink, **text_options)
-    note_options: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "annotation_clip": False}
-    missed = not pd.isna(row.needed) and not row.reached
-    colour = palette.prunable if missed else palette.muted
-    plot.write(text, (1, place), (6, 0), va="center", colour=colour, **note_options)
+        text = f"{parts.format_share(row.achieved)} of {counted(row.references, 'references')}"
+        if not row.reached:
+            text = f"missed: {text}"
+            text_colour = palette.prunable
+        _draw_chosen_and_needed(plot, place, row, text)
+    options: dict[str, Any] = {
+        "xycoords": ("axes fraction", "data"),
+        "annotation_clip": False,
+        "va": "center",
+        "colour": text_colour,
+    }
+    plot.write(text, (1, place), (6, 0), **options)
+
+
+def _draw_chosen_and_needed(plot: parts.Plot, place: float, row: Any, text: str) -> None:
+    """Draw the chosen cap and the needed one as two dots, with their numbers on the outer sides.
+
+    The chosen dot shows `text` on hover.
+    """
+    ax = plot.ax
+    palette = plot.palette
+    chosen_mark = "o" if row.reached else "X"
+    chosen_colour = palette.safe if row.reached else palette.prunable
+    ax.plot([row.keep_recent, row.needed], [place, place], color=palette.hairline, linewidth=3)
+    needed_style: dict[str, Any] = {
+        "color": palette.ink,
+        "markerfacecolor": palette.paper,
+        "markersize": 7,
+        "label": "needed",
+    }
+    (needed_dot,) = ax.plot(row.needed, place, "o", **needed_style)
+    plot.add_hover_text(needed_dot, f"needed: {row.needed:,}")
+    chosen_style: dict[str, Any] = {"color": chosen_colour, "markersize": 9, "label": "chosen"}
+    (chosen_dot,) = ax.plot(row.keep_recent, place, chosen_mark, **chosen_style)
+    plot.add_hover_text(chosen_dot, f"chosen: {row.keep_recent:,}, {text}")
+
+    def write_number(cap: int, colour: str, *, on_right: bool) -> None:
+        alignment = "left" if on_right else "right"
+        offset = (8 if on_right else -8, 0)
+        plot.write(f"{cap:,}", (cap, place), offset, colour=colour, ha=alignment, va="center")
+
+    chosen_is_larger = row.keep_recent >= row.needed
+    write_number(row.keep_recent, chosen_colour, on_right=chosen_is_larger)
+    write_number(row.needed, palette.ink, on_right=not chosen_is_larger)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from functools import partial
 from itertools import pairwise
 from math import ceil
 from textwrap import fill
@@ -17,7 +16,7 @@ from matplotlib.axis import Axis
 from matplotlib.dates import MONTHLY, AutoDateLocator, ConciseDateFormatter
 from matplotlib.text import Annotation
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
-from matplotlib.transforms import Bbox, blended_transform_factory
+from matplotlib.transforms import Bbox, Transform, blended_transform_factory
 
 from memlab import columns as c
 from memlab.charts.figure import FOOTNOTE, LAYOUT_MARGINS, PAD, SUBTITLE, Chart, palette_of
@@ -27,22 +26,22 @@ from memlab.text import counted, for_terminal
 
 EMPTY_HEIGHT: Final = 1.7
 """Height in inches of a chart that has no data to draw."""
-SMALL: Final = 9.0
+SMALL_FONT: Final = 9.0
 """Font size in points of tick labels, direct labels and notes."""
-LARGE: Final = 12.0
+TITLE_FONT: Final = 12.0
 """Font size in points of titles."""
-LONGEST_LABEL: Final = 22
-"""Characters in a line of a direct label, before it wraps."""
-DOT: Final = (3.6, 8.0)
-"""Smallest and largest diameter in points of a dot for one datum; many dots are smaller."""
-LARGEST_DOT: Final = 22.0
-"""Maximum diameter in points of a dot; the others scale with it."""
-SIDE_BY_SIDE: Final = 5.0
+MAX_LABEL_LINE: Final = 22
+"""Maximum number of characters in a line of a direct label."""
+DOT_DIAMETERS: Final = (3.6, 8.0)
+"""Smallest and largest diameter in points of a dot for one point; the more dots, the smaller."""
+MAX_DOT_DIAMETER: Final = 22.0
+"""Maximum diameter in points of a dot for several points; the others scale with it."""
+MIN_WIDE: Final = 5.0
 """Width in inches from which six tick labels fit side by side below a chart."""
 DASHES: Final = (0, (4, 3))
 """Line style of caps, targets and budgets."""
-STEPS: Final = [1, 2, 2.5, 5, 10]
-"""Multiples of a power of ten between ticks."""
+TICK_STEPS: Final = [1, 2, 2.5, 5, 10]
+"""Distances between ticks, as multiples of a power of ten."""
 NOTHING_YET: Final = "No memories yet"
 NO_REFERENCES: Final = "No later reference to an earlier memory is known"
 
@@ -54,11 +53,11 @@ class CapKind(Enum):
     """Why a chart marks a cap."""
 
     LIKELY = "likely"
-    """It is the likely cap of a recommendation."""
+    """The likely cap of a recommendation."""
     SAFE = "safe"
-    """It is the safe cap of a recommendation."""
+    """The safe cap of a recommendation."""
     CHOSEN = "keep_recent ="
-    """The caller chose it."""
+    """A cap that the caller chose."""
 
 
 class MarkedCap(NamedTuple):
@@ -67,6 +66,14 @@ class MarkedCap(NamedTuple):
     value: int
     kind: CapKind
     name: str
+    colour: str
+
+
+class EndLabel(NamedTuple):
+    """A label at the right end of a line, at the height `y` in data units."""
+
+    y: float
+    text: str
     colour: str
 
 
@@ -87,7 +94,7 @@ class Plot:
         self.ax = cast("Axes", ax)  # `on_own_figure` replaces None
         self.palette = palette_of(self.ax)
         self.attributes: dict[Any, Any] = {}
-        """Attributes of all frames together."""
+        """The attributes of all frames, merged."""
         for frame in frames:
             self.attributes.update(frame.attrs)
         self.figure = self.ax.figure.get_figure(root=True)
@@ -97,13 +104,13 @@ class Plot:
         if self._owns_figure:  # text begins at the left edge of the figure
             self._left_edge = PAD
             self._x_transform = self.figure.dpi_scale_trans
-        self._end_labels: list[tuple[float, str, str]] = []
+        self._end_labels: list[EndLabel] = []
         if height is not None:
             self._set_height(height)
-            self._tone_down()
+            self._style_axes()
 
-    def _tone_down(self) -> None:
-        """Style the axes: no box, grey spines, and horizontal grid lines only."""
+    def _style_axes(self) -> None:
+        """Style the axes: without a box, with grey spines and only horizontal grid lines."""
         ax = self.ax
         palette = self.palette
         ax.set_facecolor("none")
@@ -111,9 +118,9 @@ class Plot:
         ax.spines[["left", "bottom"]].set_color(palette.grey)
         ax.grid(visible=True, axis="y", color=palette.hairline, linewidth=0.8)
         ax.set_axisbelow(True)
-        ax.tick_params(color=palette.grey, labelcolor=palette.muted, labelsize=SMALL, length=3)
+        ax.tick_params(color=palette.grey, labelcolor=palette.muted, labelsize=SMALL_FONT, length=3)
         for axis in (ax.xaxis, ax.yaxis):
-            axis.label.set(color=palette.muted, size=SMALL)
+            axis.label.set(color=palette.muted, size=SMALL_FONT)
 
     def _set_height(self, inches: float) -> None:
         """Set the height of the chart's own figure; a figure of the caller stays as it is."""
@@ -121,7 +128,7 @@ class Plot:
             self.figure.set_figheight(inches)
 
     def _grow(self, points: float) -> None:
-        """Increase the height by a number of points, for text of several lines."""
+        """Increase the height by a number of points, to make room for text."""
         self._set_height(float(self.figure.get_figheight()) + points / 72)
 
     @property
@@ -134,13 +141,13 @@ class Plot:
         """Return `recalled` if memories are only searched, else `loaded`."""
         return recalled if self.attributes.get(c.RECALLED) else loaded
 
-    def empty(self, title: str, reason: str) -> Axes:
-        """Draw a low chart with a title and a sentence on why there is no data, without ticks."""
+    def draw_empty(self, title: str, reason: str) -> Axes:
+        """Draw a low chart without ticks: a title, and a sentence on why there is no data."""
         ax = self.ax
         if isinstance(self.figure, Chart):
             self.figure.nothing_to_show = f"{title}: {reason[:1].lower()}{reason[1:].rstrip('.')}."
         self._set_height(EMPTY_HEIGHT)
-        self.heading(title)
+        self.draw_heading(title)
         ax.grid(visible=False)
         ax.set(xticks=[], yticks=[])
         ax.spines[:].set_visible(False)
@@ -155,10 +162,10 @@ class Plot:
         if layout_engine is not None:
             layout_engine.execute(self.figure)
 
-    def heading(self, title: str, *subtitle: str, key: Sequence[Artist] = ()) -> None:
+    def draw_heading(self, title: str, *subtitle: str, legend: Sequence[Artist] = ()) -> None:
         """Write the title above the axes, and below it the subtitle and the legend.
 
-        Call it when the limits of the axes are final, because it labels the ends of lines too. The
+        Call it when the limits of the axes are final, because it also labels the ends of lines. The
         subtitle begins with the source and the number of references, if they are known.
 
         Parameters
@@ -167,59 +174,84 @@ class Plot:
             The title.
         *subtitle : str
             Sentences of the subtitle; empty ones are skipped.
-        key : sequence of Artist
+        legend : sequence of Artist
             The artists in the legend.
         """
-        self.draw_end_labels()
-        across = self.characters_across
-        title = title.replace(" = ", "\u00a0=\u00a0")
+        self._draw_end_labels()
+        characters = self.characters_across
+        title_text = fill(
+            title.replace(" = ", "\u00a0=\u00a0"),
+            int(characters * SMALL_FONT / TITLE_FONT * 0.86),
+            break_on_hyphens=False,
+        )
+        subtitle_text = fill(self._with_source(subtitle), characters)
+        columns = _legend_columns(legend, characters)
+        legend_lines = ceil(len(legend) / columns) if legend else 0
+        legend_height = 2 + 14 * legend_lines if legend else 0
+        self._grow(
+            17 * title_text.count("\n")
+            + 13 * subtitle_text.count("\n")
+            + 14 * max(0, legend_lines - 1)
+        )
+        height_below_title = 13 * len(subtitle_text.splitlines()) + legend_height
+        self._write_title(title_text, pad=8 + height_below_title)
+        if subtitle_text:
+            self._write_subtitle(subtitle_text, offset=6 + legend_height)
+        if legend:
+            self._draw_legend(legend, columns)
+
+    def _with_source(self, subtitle: Sequence[str]) -> str:
+        """Join the sentences of a subtitle, after the source and the number of references."""
         source_and_references = []
         if self.attributes.get(c.SOURCE):
             source_and_references.append(for_terminal(str(self.attributes[c.SOURCE])))
         if c.REFERENCES in self.attributes:
             source_and_references.append(counted(self.attributes[c.REFERENCES], "references"))
-        sentences = [text for text in (", ".join(source_and_references), *subtitle) if text]
-        subtitle_text = fill(" ".join(f"{text.rstrip('.')}." for text in sentences), across)
-        title_text = fill(title, int(across * SMALL / LARGE * 0.86), break_on_hyphens=False)
-        columns = _legend_columns(key, across)
-        key_lines = ceil(len(key) / columns) if key else 0
-        key_height = 2 + 14 * key_lines if key else 0
-        self._grow(
-            17 * title_text.count("\n")
-            + 13 * subtitle_text.count("\n")
-            + 14 * max(0, key_lines - 1)
-        )
-        pad = 8 + 13 * len(subtitle_text.splitlines()) + key_height
-        title_artist = self.ax.set_title(title_text, loc="left", pad=pad, parse_math=False)
-        title_artist.set(color=self.palette.ink, fontsize=LARGE, fontweight="bold")
-        with_x_of_figure = partial(blended_transform_factory, self._x_transform)
-        title_artist.set(
-            x=self._left_edge, transform=with_x_of_figure(title_artist.get_transform())
-        )
-        above_axes = with_x_of_figure(self.ax.transAxes)
-        if subtitle_text:
-            style: dict[str, Any] = {"xycoords": above_axes, "in_layout": not self._owns_figure}
-            position = (self._left_edge, 1)
-            offset = (0, 6 + key_height)
-            self._write_outside(subtitle_text, position, offset, va="bottom", gid=SUBTITLE, **style)
-        if key:
-            self.ax.legend(
-                handles=key,
-                loc="lower left",
-                bbox_to_anchor=(self._left_edge, 1),
-                bbox_transform=above_axes,
-                ncols=columns,
-                frameon=False,
-                fontsize=SMALL,
-                labelcolor=self.palette.muted,
-                handlelength=1.6,
-                handleheight=1,
-                borderaxespad=0.1,
-                borderpad=0.2,
-                columnspacing=1.4,
-            ).set_in_layout(not self._owns_figure)
+        sentences = [", ".join(source_and_references), *subtitle]
+        return " ".join(f"{sentence.rstrip('.')}." for sentence in sentences if sentence)
 
-    def footnote(self, *sentences: str) -> Axes:
+    def _write_title(self, text: str, *, pad: float) -> None:
+        """Write the title at the left edge, `pad` points above the axes."""
+        title = self.ax.set_title(text, loc="left", pad=pad, parse_math=False)
+        title.set(color=self.palette.ink, fontsize=TITLE_FONT, fontweight="bold")
+        transform = blended_transform_factory(self._x_transform, title.get_transform())
+        title.set(x=self._left_edge, transform=transform)
+
+    def _write_subtitle(self, text: str, *, offset: float) -> None:
+        """Write the subtitle at the left edge, `offset` points above the axes."""
+        style: dict[str, Any] = {
+            "xycoords": self._above_axes,
+            "in_layout": not self._owns_figure,
+            "va": "bottom",
+            "gid": SUBTITLE,
+        }
+        self._write_outside(text, (self._left_edge, 1), (0, offset), **style)
+
+    def _draw_legend(self, artists: Sequence[Artist], columns: int) -> None:
+        """Draw the legend at the left edge, directly above the axes."""
+        legend = self.ax.legend(
+            handles=artists,
+            loc="lower left",
+            bbox_to_anchor=(self._left_edge, 1),
+            bbox_transform=self._above_axes,
+            ncols=columns,
+            frameon=False,
+            fontsize=SMALL_FONT,
+            labelcolor=self.palette.muted,
+            handlelength=1.6,
+            handleheight=1,
+            borderaxespad=0.1,
+            borderpad=0.2,
+            columnspacing=1.4,
+        )
+        legend.set_in_layout(not self._owns_figure)
+
+    @property
+    def _above_axes(self) -> Transform:
+        """Coordinates of text above the axes: x like `_left_edge`, y as a fraction of the axes."""
+        return blended_transform_factory(self._x_transform, self.ax.transAxes)
+
+    def draw_footnote(self, *sentences: str) -> Axes:
         """Write sentences below the axes, wrapped to their width, and return the axes.
 
         Empty sentences are skipped.
@@ -227,72 +259,90 @@ class Plot:
         text = " ".join(sentence for sentence in sentences if sentence)
         if not text:
             return self.ax
-        lines = fill(text, self.characters_across)
-        self._grow(13 * lines.count("\n"))
-        if not self._owns_figure:
+        wrapped = fill(text, self.characters_across)
+        self._grow(13 * wrapped.count("\n"))
+        if self._owns_figure:
+            self._write_at_bottom(wrapped)
+        else:
             below = 42 if self.ax.get_xlabel() else 34
-            self._write_outside(lines, (0, 0), (0, -below), va="top", gid=FOOTNOTE)
-            return self.ax
-        share_of_height = (5 + 13 * len(lines.splitlines())) / 72 / self.figure.get_figheight()
-        self.figure.set_layout_engine(
-            "constrained", rect=(0, share_of_height, 1, 1 - share_of_height), **LAYOUT_MARGINS
-        )
-        style = {"xycoords": self.figure.dpi_scale_trans, "in_layout": False, "gid": FOOTNOTE}
-        self._write_outside(lines, (PAD, PAD), (0, 0), **style)
+            self._write_outside(wrapped, (0, 0), (0, -below), va="top", gid=FOOTNOTE)
         return self.ax
+
+    def _write_at_bottom(self, text: str) -> None:
+        """Write a footnote at the bottom of the chart's own figure, and move the axes above it."""
+        points = 5 + 13 * len(text.splitlines())
+        share_of_height = points / 72 / self.figure.get_figheight()
+        rect = (0, share_of_height, 1, 1 - share_of_height)
+        self.figure.set_layout_engine("constrained", rect=rect, **LAYOUT_MARGINS)
+        style = {"xycoords": self.figure.dpi_scale_trans, "in_layout": False, "gid": FOOTNOTE}
+        self._write_outside(text, (PAD, PAD), (0, 0), **style)
 
     def write(
         self, text: str, at: tuple[float, float], offset: tuple[float, float] = (0, 0), **style: Any
     ) -> Annotation:
         """Write small text beside a point in data units, at an offset in points.
 
-        `colour` in `style` is a colour of marks; the text has its darker variant.
+        `style` has keyword arguments of matplotlib. Its `colour` is the colour of a mark; the text
+        has the legible variant of that colour.
         """
-        style["color"] = self.palette.text_colour(style.pop("colour", self.palette.muted))
-        style = {"fontsize": SMALL, "parse_math": False, **style}
-        return self.ax.annotate(text, at, xytext=offset, textcoords="offset points", **style)
+        mark_colour = style.pop("colour", self.palette.muted)
+        return self.ax.annotate(
+            text,
+            at,
+            xytext=offset,
+            textcoords="offset points",
+            color=self.palette.text_colour(mark_colour),
+            **{"fontsize": SMALL_FONT, "parse_math": False, **style},
+        )
 
     def _write_outside(
         self, text: str, at: tuple[float, float], offset: tuple[float, float], **style: Any
     ) -> Annotation:
         """Write small text outside the axes, at a point in fractions of them."""
-        outside = {"xycoords": "axes fraction", "annotation_clip": False, "linespacing": 1.25}
-        return self.write(text, at, offset, **outside | style)
+        defaults = {"xycoords": "axes fraction", "annotation_clip": False, "linespacing": 1.25}
+        return self.write(text, at, offset, **{**defaults, **style})
 
     @property
-    def on_paper(self) -> dict[str, Any]:
-        """Style of the box behind a label that a line may cross."""
+    def label_box(self) -> dict[str, Any]:
+        """Style of the box behind a label, which keeps it legible where a line crosses it."""
         return {"facecolor": self.palette.paper, "alpha": 0.8, "linewidth": 0, "pad": 0.5}
 
     def label_end(self, y: float, text: str, colour: str) -> None:
-        """Register a label for :meth:`draw_end_labels`, at the last value `y` of a line."""
-        self._end_labels.append((y, text, colour))
+        """Register a label for the right end of a line, whose last value is `y`.
 
-    def draw_end_labels(self) -> None:
+        :meth:`draw_heading` writes all registered labels.
+        """
+        self._end_labels.append(EndLabel(y, text, colour))
+
+    def _draw_end_labels(self) -> None:
         """Write the registered labels at the right edge, moved apart so that none overlap."""
         right = self.ax.get_xlim()[1]
-        heights = np.array(
-            [self.in_axes(right, y)[1] for y, _, _ in self._end_labels]
-        )  # as fractions
-        texts = [
-            fill(for_terminal(text), LONGEST_LABEL, break_on_hyphens=False)
-            for _, text, _ in self._end_labels
-        ]
-        label_points = 1.25 * SMALL * np.array([1 + text.count("\n") for text in texts])
-        # the layout is not computed yet: estimate the points of the axes per inch of the figure
-        points_per_inch = 72 * (0.66 if self._owns_figure else float(self.ax.get_position().height))
-        axes_points = points_per_inch * self.figure.get_figheight()
-        self._grow(1.5 * max(0.0, label_points.sum() - axes_points))
-        places = spread(heights, label_points / (points_per_inch * self.figure.get_figheight()))
-        for text, place, (*_, colour) in zip(texts, places, self._end_labels, strict=True):
-            self._write_outside(text, (1, float(place)), (7, 0), va="center", colour=colour)
+        wanted_places = []
+        texts = []
+        for label in self._end_labels:
+            _, fraction_of_height = self.to_axes_fraction(right, label.y)
+            wanted_places.append(fraction_of_height)
+            texts.append(fill(for_terminal(label.text), MAX_LABEL_LINE, break_on_hyphens=False))
+        line_counts = np.array([1 + text.count("\n") for text in texts])
+        label_heights = 1.25 * SMALL_FONT * line_counts
+        self._grow(1.5 * max(0.0, label_heights.sum() - self._estimated_axes_height))
+        places = spread(np.array(wanted_places), label_heights / self._estimated_axes_height)
+        for label, text, place in zip(self._end_labels, texts, places, strict=True):
+            self._write_outside(text, (1, float(place)), (7, 0), va="center", colour=label.colour)
+
+    @property
+    def _estimated_axes_height(self) -> float:
+        """Height of the axes in points; an estimate, because the layout is not computed yet."""
+        share_of_figure = 0.66 if self._owns_figure else float(self.ax.get_position().height)
+        return 72 * share_of_figure * float(self.figure.get_figheight())
 
     def caps_to_mark(self, advice: Advice | None, cap: int | None) -> list[MarkedCap]:
         """Return the likely cap, the safe cap and the chosen one, without those that are None."""
         caps: dict[CapKind, int | None] = {}
         if advice is not None:
             safe = advice.trade[0].keep_recent if advice.trade else advice.keep_recent
-            caps = {CapKind.LIKELY: advice.likely, CapKind.SAFE: safe}
+            caps[CapKind.LIKELY] = advice.likely
+            caps[CapKind.SAFE] = safe
         if cap not in caps.values():
             caps[CapKind.CHOSEN] = cap
         colours = {
@@ -306,15 +356,15 @@ class Plot:
             if value is not None
         ]
 
-    def hover(self, artist: Artist, text: str) -> None:
-        """Let a mark show a text on hover, in the chart as SVG."""
+    def add_hover_text(self, artist: Artist, text: str) -> None:
+        """Add a text that a mark shows on hover, in the chart as SVG."""
         if isinstance(self.figure, Chart):
             gid = f"mark-{len(self.figure.hover_titles) + 1}"
             artist.set_gid(gid)
             self.figure.hover_titles[gid] = for_terminal(text)
 
-    def hover_dot(self, x: float, y: float, text: str) -> None:
-        """Let a point in data units show a text on hover, by an invisible dot over it."""
+    def add_hover_dot(self, x: float, y: float, text: str) -> None:
+        """Add an invisible dot at a point in data units, which shows a text on hover."""
         options: dict[str, Any] = {
             "markersize": 7,
             "alpha": 0.01,
@@ -322,49 +372,63 @@ class Plot:
             "zorder": ABOVE_AREAS,
         }
         (dot,) = self.ax.plot(x, y, "o", color=self.palette.ink, **options)
-        self.hover(dot, text)
+        self.add_hover_text(dot, text)
 
-    def hover_along(self, across: Any, text: Callable[[int], str]) -> None:
-        """Let the places along the lines show their values on hover, in the chart as SVG.
+    def add_hover_areas(self, x: Any, text: Callable[[int], str]) -> None:
+        """Add areas along the lines, which show their values on hover, in the chart as SVG.
 
         Parameters
         ----------
-        across : array
-            The places on the x axis, in data units.
+        x : array
+            The points on the x axis, in data units.
         text : callable
-            Returns the text for a place by its number. It is called only for the places that are
-            far enough from each other to be pointed at.
+            Returns the text of a point, whose index in `x` is the argument. It is called only for
+            points that are far enough from each other to be pointed at.
         """
         if isinstance(self.figure, Chart):
-            self.figure.hover_values = HoverValues(self.ax, np.asarray(across), text)
+            self.figure.hover_values = HoverValues(self.ax, np.asarray(x), text)
             reserve_areas(self.ax)
 
-    def draw_across(self, value: float, text: str, colour: str = "") -> None:
+    def draw_horizontal_line(self, value: float, text: str, colour: str = "") -> None:
         """Draw a cap or a threshold as a dashed horizontal line with a label at its end."""
         colour = colour or self.palette.ink
         self.ax.axhline(value, color=colour, linewidth=1.2, linestyle=DASHES, label="_cap")
         self.label_end(value, text, colour)
 
     def draw_target(self, share: float) -> Annotation:
-        """Draw the target as a dashed horizontal line with a label at its start; return it."""
+        """Draw the target as a dashed horizontal line, and return the label at its start."""
         self.ax.axhline(
             share, color=self.palette.ink, linewidth=1.2, linestyle=DASHES, label="_cap"
         )
-        side: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "bottom"}
-        text = f"target {percent_of(share)}"
-        colour = self.palette.ink
-        return self.write(text, (0, share), (4, 3), colour=colour, bbox=self.on_paper, **side)
+        style: dict[str, Any] = {
+            "xycoords": ("axes fraction", "data"),
+            "va": "bottom",
+            "colour": self.palette.ink,
+            "bbox": self.label_box,
+        }
+        return self.write(f"target {format_target(share)}", (0, share), (4, 3), **style)
 
-    def draw_upright(self, x: float, text: str, colour: str, *, row: int = 0) -> None:
-        """Draw a dashed vertical line at `x` with a label at its foot, on the side with room."""
-        if not self.ax.get_xlim()[0] <= x <= self.ax.get_xlim()[1]:
+    def draw_vertical_line(self, x: float, text: str, colour: str, *, row: int = 0) -> None:
+        """Draw a dashed vertical line at `x`, with a label at its foot on the side with room.
+
+        `row` stacks the labels of several lines. A line outside the axes is not drawn.
+        """
+        left, right = self.ax.get_xlim()
+        if not left <= x <= right:
             return
         self.ax.axvline(x, color=colour, linewidth=1.2, linestyle=DASHES, label="_cap")
-        across, align = (-4, "right") if self.in_axes(x, 0)[0] > 0.6 else (4, "left")
-        side: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "ha": align}
-        self.write(text, (x, 0), (across, 5 + 14 * row), colour=colour, bbox=self.on_paper, **side)
+        fraction_of_width, _ = self.to_axes_fraction(x, 0)
+        is_at_right = fraction_of_width > 0.6
+        style: dict[str, Any] = {
+            "xycoords": ("data", "axes fraction"),
+            "ha": "right" if is_at_right else "left",
+            "colour": colour,
+            "bbox": self.label_box,
+        }
+        offset = (-4 if is_at_right else 4, 5 + 14 * row)
+        self.write(text, (x, 0), offset, **style)
 
-    def draw_counted(
+    def draw_merged_dots(
         self, points: Numbers, *, among: int, max_dots: int = 600, **style: Any
     ) -> int:
         """Draw points as dots, and merge near ones so that there are at most `max_dots` dots.
@@ -376,7 +440,7 @@ class Plot:
         points : array of float64, shape (n, 2)
             The points, in data units.
         among : int
-            Number of points in all calls for one chart, which decides the size of a dot.
+            Number of points in all calls for one chart, which determines the size of a dot.
         max_dots : int
             Maximum number of dots.
         **style
@@ -388,35 +452,48 @@ class Plot:
             The largest number of points in a dot.
         """
         ax = self.ax
-        diameter = float(np.clip(40 / np.sqrt(among), *DOT))  # of a dot for one point
+        diameter = float(np.clip(40 / np.sqrt(among), *DOT_DIAMETERS))  # of a dot for one point
         pixels_per_point = self.figure.dpi / 72
         places = ax.transData.transform(points.reshape(-1, 2)) / pixels_per_point
-        centres, counts, cell_size = _merged(places, cell_size=diameter, max_dots=max_dots)
-        largest = LARGEST_DOT if cell_size == diameter else cell_size
-        sizes = min(diameter, largest / np.sqrt(counts.max(initial=1))) * np.sqrt(counts)
-        sizes = np.maximum(np.round(2 * sizes) / 2, 1.5)
-        x, y = ax.transData.inverted().transform(centres * pixels_per_point).T
-        for size in np.unique(sizes):  # an SVG defines the mark of each size once
-            of_size = sizes == size
-            dots: dict[str, Any] = {"ls": "none", "ms": size, "mew": 0, "clip_on": False}
-            ax.plot(x[of_size], y[of_size], alpha=0.6, zorder=2.5, **dots, **style)
-        return int(counts.max(initial=0))
+        merged = _merge_points(places, cell_size=diameter, max_dots=max_dots)
+        largest_count = merged.counts.max(initial=1)
+        max_diameter = MAX_DOT_DIAMETER
+        if merged.cell_size > diameter:  # neighbouring cells have dots, which must not overlap
+            max_diameter = merged.cell_size
+        diameter_of_one = min(diameter, max_diameter / np.sqrt(largest_count))
+        diameters = diameter_of_one * np.sqrt(merged.counts)
+        # to half points, because an SVG defines the mark of each size once
+        diameters = np.maximum(np.round(2 * diameters) / 2, 1.5)
+        x, y = ax.transData.inverted().transform(merged.centres * pixels_per_point).T
+        for size in np.unique(diameters):
+            has_size = diameters == size
+            dots: dict[str, Any] = {
+                "linestyle": "none",
+                "markersize": size,
+                "markeredgewidth": 0,
+                "clip_on": False,
+                "alpha": 0.6,
+                "zorder": 2.5,
+            }
+            ax.plot(x[has_size], y[has_size], **dots, **style)
+        return int(merged.counts.max(initial=0))
 
-    def in_axes(self, x: float, y: float) -> Any:
+    def to_axes_fraction(self, x: float, y: float) -> Any:
         """Return a point in data units as fractions of the axes, from the lower left corner."""
         return (self.ax.transData + self.ax.transAxes.inverted()).transform((x, y))
 
     @property
     def characters_across(self) -> int:
         """Estimated number of small characters that fit across the axes, or the chart's figure."""
-        share_left = 0.96 if self._owns_figure else float(self.ax.get_position().width)
-        inches = share_left * self.figure.get_size_inches()[0]
-        return max(24, int(inches * 72 / (0.56 * SMALL)))
+        share_of_figure = 0.96 if self._owns_figure else float(self.ax.get_position().width)
+        points = 72 * share_of_figure * self.figure.get_size_inches()[0]
+        character_width = 0.56 * SMALL_FONT
+        return max(24, int(points / character_width))
 
     @property
     def is_narrow(self) -> bool:
-        """Whether the figure is too narrow for six tick labels side by side."""
-        return bool(self.figure.get_size_inches()[0] < SIDE_BY_SIDE)
+        """True if the figure is too narrow for six tick labels side by side."""
+        return bool(self.figure.get_size_inches()[0] < MIN_WIDE)
 
     def name_axis(self, axis: Axis, name: str) -> None:
         """Label an axis; the label of the x axis wraps at its width."""
@@ -424,33 +501,37 @@ class Plot:
             name = fill(name, max(30, int(0.7 * self.characters_across)))
         axis.set_label_text(name)
 
-    def count_axis(self, axis: Axis, name: str = "") -> None:
-        """Give `axis` whole numbers as ticks, all in one unit: 1,200 or 45 k or 1.5 M."""
+    def set_count_axis(self, axis: Axis, name: str = "") -> None:
+        """Set whole numbers as ticks of `axis`, all in one unit: 1,200 or 45 k or 1.5 M."""
 
         def label(value: float, _: int) -> str:
             largest = max(abs(limit) for limit in axis.get_view_interval())
-            if largest < 1e4 or not value:
+            if largest < 1e4 or value == 0:
                 return f"{value:,.0f}"
-            return f"{value / 1e6:,.4g} M" if largest >= 1e6 else f"{value / 1e3:,.4g} k"
+            if largest < 1e6:
+                return f"{value / 1e3:,.4g} k"
+            return f"{value / 1e6:,.4g} M"
 
         max_ticks = 3 if axis is self.ax.xaxis and self.is_narrow else 6
         axis.set_major_locator(
-            MaxNLocator(nbins=max_ticks, steps=STEPS, integer=True, min_n_ticks=1)
+            MaxNLocator(nbins=max_ticks, steps=TICK_STEPS, integer=True, min_n_ticks=1)
         )
         axis.set_major_formatter(FuncFormatter(label))
         self.name_axis(axis, name)
 
-    def percent_axis(self, axis: Axis, name: str, limits: tuple[float, float] = (0, 1.03)) -> None:
-        """Give `axis`, which holds shares between 0 and 1, ticks in percent."""
+    def set_percent_axis(
+        self, axis: Axis, name: str, limits: tuple[float, float] = (0, 1.03)
+    ) -> None:
+        """Set ticks in percent for `axis`, which holds shares between 0 and 1."""
         if axis is self.ax.xaxis:
             self.ax.set_xlim(limits)
         else:
             self.ax.set_ylim(limits)
-        axis.set_major_locator(_Shares(nbins=6, steps=STEPS))
-        axis.set_major_formatter(PERCENT)
+        axis.set_major_locator(_ShareLocator(nbins=6, steps=TICK_STEPS))
+        axis.set_major_formatter(PERCENT_FORMATTER)
         self.name_axis(axis, name)
 
-    def log_axis(
+    def set_log_axis(
         self,
         axis: Axis,
         name: str = "",
@@ -461,23 +542,24 @@ class Plot:
         """Make `axis` logarithmic, with at most `max_ticks` round ticks."""
         if axis is self.ax.xaxis:
             self.ax.set(xscale="log", xlim=limits)
-            max_ticks = 3 if self.is_narrow else max_ticks
+            if self.is_narrow:
+                max_ticks = 3
         else:
             self.ax.set(yscale="log", ylim=limits)
         low, high = sorted(axis.get_view_interval())
         axis.set_major_locator(FixedLocator(_round_numbers(low, high, max_ticks)))
         axis.set_minor_locator(NullLocator())
-        axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: format_short(value)))
         self.name_axis(axis, name)
 
-    def time_axis(self) -> None:
-        """Give the x axis dates as ticks, in the shortest format that is unambiguous."""
+    def set_time_axis(self) -> None:
+        """Set dates as ticks of the x axis, in the shortest format that is unambiguous."""
         min_ticks, max_ticks = (2, 5) if self.is_narrow else (4, 9)
         locator = AutoDateLocator(minticks=min_ticks, maxticks=max_ticks)  # type: ignore[no-untyped-call]
         locator.intervald[MONTHLY] = [1, 2, 3, 6, 12]
         self.ax.xaxis.set_major_locator(locator)
         self.ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
-        self.ax.xaxis.get_offset_text().set(color=self.palette.muted, fontsize=SMALL)
+        self.ax.xaxis.get_offset_text().set(color=self.palette.muted, fontsize=SMALL_FONT)
 
     def name_rows(self, places: Sequence[float], names: Sequence[str]) -> None:
         """Label rows on the y axis, without ticks and grid lines."""
@@ -492,19 +574,34 @@ def check_measure(measure: str) -> None:
         raise ValueError(f"measure must be 'memories' or 'tokens', not {measure!r}")
 
 
-def _legend_columns(key: Sequence[Artist], across: int) -> int:
-    """Return the number of columns of a legend that is at most `across` characters wide."""
-    widths = [len(str(artist.get_label())) + 8 for artist in key]
-    if sum(widths) <= across:
-        return len(key)
-    return max(1, across // max(widths))
+def _legend_columns(artists: Sequence[Artist], characters: int) -> int:
+    """Return the number of columns of a legend that is at most so many `characters` wide."""
+    widths = [len(str(artist.get_label())) + 8 for artist in artists]
+    if sum(widths) <= characters:
+        return len(artists)
+    return max(1, characters // max(widths))
 
 
-def _merged(places: Any, *, cell_size: float, max_dots: int) -> tuple[Any, Any, float]:
-    """Merge the points in each cell of a grid. Cells grow until at most `max_dots` contain points.
+class MergedPoints(NamedTuple):
+    """Points that were merged by the cells of a grid.
 
-    Return the centre of the points of each cell, their number, and the size of the cells.
+    Attributes
+    ----------
+    centres : array of float64, shape (cells, 2)
+        The mean of the points in each cell that has some.
+    counts : array of int64, shape (cells,)
+        Their number.
+    cell_size : float
+        Width and height of a cell.
     """
+
+    centres: Numbers
+    counts: npt.NDArray[np.int64]
+    cell_size: float
+
+
+def _merge_points(places: Numbers, *, cell_size: float, max_dots: int) -> MergedPoints:
+    """Merge the points in each cell of a grid; enlarge the cells to at most `max_dots` in use."""
     while True:
         cells = np.floor(places / cell_size).astype(np.int64)
         _, cell, counts = np.unique(cells, axis=0, return_inverse=True, return_counts=True)
@@ -512,7 +609,7 @@ def _merged(places: Any, *, cell_size: float, max_dots: int) -> tuple[Any, Any, 
             break
         cell_size *= 1.2
     centres = np.column_stack([np.bincount(cell, places[:, axis]) / counts for axis in (0, 1)])
-    return centres, counts, cell_size
+    return MergedPoints(centres, counts, cell_size)
 
 
 def shade(colour: str, alpha: float = 0.22) -> dict[str, Any]:
@@ -523,21 +620,37 @@ def shade(colour: str, alpha: float = 0.22) -> dict[str, Any]:
 def spread(places: Numbers, sizes: Numbers) -> Numbers:
     """Return `places` moved apart so that labels of these sizes do not overlap.
 
-    Places and sizes are fractions of the axes. The order is kept. Labels stacked from zero without
-    a gap would have the places `stacked`. What a place has beyond that must not decrease, which is
-    an isotonic regression: each value becomes the mean of the highest one before it and the lowest
-    one after it. The results are moved into the range 0 to 1.
+    Places and sizes are fractions of the axes. The order is kept. `stacked` are the places of
+    labels that are stacked from zero without a gap. Labels do not overlap if their offsets from
+    these places do not decrease, which an isotonic regression ensures: each offset becomes the mean
+    of the largest one up to it and the smallest one from it on. The labels are moved into the range
+    from 0 to 1.
     """
     order = np.argsort(places, kind="stable")
     sorted_sizes = sizes[order]
     stacked = np.cumsum(sorted_sizes) - sorted_sizes / 2
-    offset = places[order] - stacked
-    highest_before = np.maximum.accumulate(offset)
-    lowest_after = np.minimum.accumulate(offset[::-1])[::-1]
-    regression = (highest_before + lowest_after) / 2
+    offsets = places[order] - stacked
+    largest_until = np.maximum.accumulate(offsets)
+    smallest_from = np.minimum.accumulate(offsets[::-1])[::-1]
+    regression = (largest_until + smallest_from) / 2
+    inside = np.clip(regression, -stacked[:1], 1 - stacked[-1:])
     result = np.empty(len(places))
-    result[order] = np.clip(regression, -stacked[:1], 1 - stacked[-1:]) + stacked
+    result[order] = inside + stacked
     return result
+
+
+class _Side(NamedTuple):
+    """The side of a point on which a label is written."""
+
+    across: int
+    """1 for right, -1 for left."""
+    up: int
+    """1 for above, -1 for below."""
+
+
+_SIDES: Final = (_Side(1, -1), _Side(-1, 1), _Side(1, 1), _Side(-1, -1))
+"""All sides, in the order in which they are tried."""
+_LEFT_SIDES: Final = (_Side(-1, -1), _Side(-1, 1))
 
 
 class PointLabels:
@@ -549,14 +662,16 @@ class PointLabels:
 
     def reserve(self, x: float, y: float) -> None:
         """Reserve the place of a point, so that no label covers it."""
-        self._reserved.append(Bbox([self._plot.ax.transData.transform((x, y))] * 2).padded(3))
+        place = self._plot.ax.transData.transform((x, y))
+        self._reserved.append(Bbox([place, place]).padded(3))
 
     def reserve_line(self, x: Numbers, y: Numbers) -> None:
         """Reserve the straight lines between points, so that no label crosses them."""
         corners = self._plot.ax.transData.transform(np.column_stack([x, y]))
         for start, end in pairwise(corners):
-            count = 1 + int(np.hypot(*(end - start)) / 4)
-            for place in np.linspace(start, end, count + 1):
+            length = np.hypot(*(end - start))
+            steps = 1 + int(length / 4)
+            for place in np.linspace(start, end, steps + 1):
                 self._reserved.append(Bbox([place, place]).padded(1))
 
     def reserve_text(self, note: Annotation) -> None:
@@ -575,51 +690,55 @@ class PointLabels:
     ) -> Annotation | None:
         """Write a label on the first side of a point that has room; return None if no side has.
 
-        Sides are pairs: 1 for right or above, -1 for left or below. The first is below right.
+        With `above`, the sides above the point are tried first.
         """
-        axes_extent = self._plot.ax.get_window_extent()
-        is_at_right_edge = self._plot.in_axes(x, y)[0] > 0.9
-        sides = [(1, -1), (-1, 1), (1, 1), (-1, -1)]
-        if is_at_right_edge:
-            sides = [(-1, -1), (-1, 1)]
+        is_at_right_edge = self._plot.to_axes_fraction(x, y)[0] > 0.9
+        sides = list(_LEFT_SIDES if is_at_right_edge else _SIDES)
         if above:
-            sides.sort(key=lambda side: -side[1])
-        for across, up in sides:
-            side: dict[str, Any] = {
-                "ha": "left" if across > 0 else "right",
-                "va": "bottom" if up > 0 else "top",
-                "bbox": self._plot.on_paper,
+            sides.sort(key=lambda side: side.up, reverse=True)
+        for side in sides:
+            style: dict[str, Any] = {
+                "ha": "left" if side.across > 0 else "right",
+                "va": "bottom" if side.up > 0 else "top",
+                "bbox": self._plot.label_box,
                 "fontweight": weight,
+                "colour": colour,
             }
-            note = self._plot.write(text, (x, y), (5 * across, 4 * up), colour=colour, **side)
+            note = self._plot.write(text, (x, y), (5 * side.across, 4 * side.up), **style)
             extent = note.get_window_extent()
-            fits_across = axes_extent.x0 <= extent.x0 and extent.x1 <= axes_extent.x1
-            fits_up = axes_extent.y0 <= extent.y0 and extent.y1 <= axes_extent.y1 + 2
-            if fits_across and fits_up and not extent.count_overlaps(self._reserved):
+            if self._has_room(extent):
                 self._reserved.append(extent.padded(2))
                 return note
             note.remove()
         return None
 
+    def _has_room(self, extent: Bbox) -> bool:
+        """Return True if a label lies inside the axes and covers no reserved place."""
+        axes = self._plot.ax.get_window_extent()
+        fits_across = axes.x0 <= extent.x0 and extent.x1 <= axes.x1
+        fits_up = axes.y0 <= extent.y0 and extent.y1 <= axes.y1 + 2
+        return bool(fits_across and fits_up and not extent.count_overlaps(self._reserved))
 
-def short(value: float) -> str:
-    """Return a number as text of at most four digits and a unit.
 
-    >>> [short(v) for v in (0, 8, 592, 9_995, 45_200, 1_250_000)]
+def format_short(value: float) -> str:
+    """Write a number with at most four digits and a unit.
+
+    >>> [format_short(v) for v in (0, 8, 592, 9_995, 45_200, 1_250_000)]
     ['0', '8', '592', '9,995', '45 k', '1.2 M']
     """
     size = abs(value)
     if size < 9_999.5:
-        return f"{value:,.0f}" if float(value).is_integer() or size >= 100 else f"{value:.3g}"
+        is_shown_whole = float(value).is_integer() or size >= 100
+        return f"{value:,.0f}" if is_shown_whole else f"{value:.3g}"
     if size < 999_500:
         return f"{value / 1e3:.0f} k"
     return f"{value / 1e6:.1f} M"
 
 
-def share(value: float) -> str:
-    """Return a share in percent; only exact shares become 0% and 100%.
+def format_share(value: float) -> str:
+    """Write a share in percent; only a share of exactly 0 or 1 becomes 0% or 100%.
 
-    >>> [share(v) for v in (0, 0.004, 0.5, 0.987, 0.9996, 1)]
+    >>> [format_share(v) for v in (0, 0.004, 0.5, 0.987, 0.9996, 1)]
     ['0%', '0.4%', '50%', '98.7%', '>99.9%', '100%']
     """
     if value in {0, 1}:
@@ -632,23 +751,23 @@ def share(value: float) -> str:
     return f"{100 * value:.{digits}f}%"
 
 
-def percent_of(value: float) -> str:
-    """Return a target in percent, with as many digits as it was set with.
+def format_target(value: float) -> str:
+    """Write a target in percent, with as many digits as it was set with.
 
-    >>> percent_of(0.975)
+    >>> format_target(0.975)
     '97.5%'
     """
     return f"{100 * value:.4g}%"
 
 
-class _Shares(MaxNLocator):
+class _ShareLocator(MaxNLocator):
     """A locator of round shares that places no tick above 1, even if the axis is longer."""
 
     def tick_values(self, vmin: float, vmax: float) -> Any:
         return super().tick_values(vmin, min(vmax, 1.0))
 
 
-PERCENT: Final = FuncFormatter(lambda value, _: percent_of(value))
+PERCENT_FORMATTER: Final = FuncFormatter(lambda value, _: format_target(value))
 
 
 _LAST_MOMENT: Final = np.datetime64("9999-12-31T00:00:00")
@@ -656,27 +775,27 @@ _LAST_MOMENT: Final = np.datetime64("9999-12-31T00:00:00")
 
 
 def without_zone(times: Any) -> npt.NDArray[np.datetime64]:
-    """Return times in UTC without a time zone, none after the last day that matplotlib draws."""
+    """Return times in UTC without a time zone; limit them to the last day matplotlib can draw."""
     naive = pd.DatetimeIndex(times).tz_localize(None).to_numpy()
     return np.minimum(naive, _LAST_MOMENT.astype(naive.dtype))
 
 
-def moments_in_words(times: npt.NDArray[np.datetime64]) -> Callable[[int], str]:
-    """Return a function that names the moments of a time axis: days, or minutes on a short one.
+def moment_formatter(times: npt.NDArray[np.datetime64]) -> Callable[[int], str]:
+    """Return a function that writes a time by its index: the day, or the minute on a short axis.
 
     >>> days = np.array(["2026-03-01T10:30", "2026-05-01T12:00"], dtype="datetime64[s]")
-    >>> moments_in_words(days)(0), moments_in_words(days[:1])(0)
+    >>> moment_formatter(days)(0), moment_formatter(days[:1])(0)
     ('2026-03-01', '2026-03-01 10:30')
     """
     is_long = times.max() - times.min() > np.timedelta64(7, "D")
-    form = "%Y-%m-%d" if is_long else "%Y-%m-%d %H:%M"
-    return lambda place: f"{pd.Timestamp(times[place]):{form}}"
+    time_format = "%Y-%m-%d" if is_long else "%Y-%m-%d %H:%M"
+    return lambda index: f"{pd.Timestamp(times[index]):{time_format}}"
 
 
 def _round_numbers(low: float, high: float, max_count: int) -> Any:
     """Return at most about `max_count` round numbers between two limits, for a logarithmic axis.
 
-    They are 1, 2 and 5 times powers of ten; 1 and 3 times, or only powers, if these are too many.
+    They are powers of ten times 1, 2 and 5; if these are too many, times 1 and 3, or powers alone.
     If fewer than two lie between the limits, the numbers are evenly spaced instead.
     """
     powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
@@ -686,7 +805,7 @@ def _round_numbers(low: float, high: float, max_count: int) -> Any:
         if len(ticks) <= max_count:
             break
     if len(ticks) < 2:
-        locator = MaxNLocator(nbins=max(3, max_count - 2), steps=STEPS)
+        locator = MaxNLocator(nbins=max(3, max_count - 2), steps=TICK_STEPS)
         evenly_spaced: Any = locator.tick_values(low, high)
         return evenly_spaced[(low <= evenly_spaced) & (evenly_spaced <= high)]
     every = ceil(len(ticks) / max_count)  # powers of ten are too many: leave out some of them

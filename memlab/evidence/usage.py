@@ -39,15 +39,15 @@ MIN_READS: Final = 20
 MIN_DAYS: Final = 10
 """Smallest number of days with reads for a verdict."""
 
-TIMES: Final = ("never", "once", "twice", "three or four times", "five times or more")
+USE_GROUPS: Final = ("never", "once", "twice", "three or four times", "five times or more")
 """Groups of memories by the number of days on which they had been read."""
 QUARTERS: Final = ("newest quarter", "second quarter", "third quarter", "oldest quarter")
-GROUPS: Final = (*TIMES, *QUARTERS)
+GROUPS: Final = (*USE_GROUPS, *QUARTERS)
 MEASURES: Final = (c.MEMORIES, c.TOKENS)
 """Units in which the loaded part of a store is measured."""
 _DAYS_IN_WORDS: Final = {1: "one day or more", 2: "two days or more", 3: "three or more"}
 _GROUP_STARTS: Final = (1, 2, 3, 5)
-"""The smallest number of days of each group of `TIMES` but the first."""
+"""The smallest number of days of each group of `USE_GROUPS` but the first."""
 _LEFT_OUT_WORDS: Final = (
     "again on that day, on the day the memory was written, or of a load-bearing or superseded one"
 )
@@ -127,14 +127,14 @@ def score_recency_vs_use(
         place_among_present = np.searchsorted(present, targets)
         count = len(present)
         newer_count = count - 1 - place_among_present
-        observed[reads, times_group(times[targets])] = 1
+        observed[reads, use_group(times[targets])] = 1
         quarter = len(QUARTERS) * newer_count // count  # 0 is the newest
-        observed[reads, len(TIMES) + quarter] = 1
-        group_sizes = np.bincount(times_group(times[present]), minlength=len(TIMES))
-        expected[reads, : len(TIMES)] = group_sizes / count
+        observed[reads, len(USE_GROUPS) + quarter] = 1
+        group_sizes = np.bincount(use_group(times[present]), minlength=len(USE_GROUPS))
+        expected[reads, : len(USE_GROUPS)] = group_sizes / count
         quarter_of_place = len(QUARTERS) * np.arange(count) // count
         quarter_sizes = np.bincount(quarter_of_place, minlength=len(QUARTERS))
-        expected[reads, len(TIMES) :] = quarter_sizes / count
+        expected[reads, len(USE_GROUPS) :] = quarter_sizes / count
         levels = uses.levels(float(today), uses.when < today, present)
         reach[reads] = _reach_of(levels, np.maximum(tokens[present], 1), place_among_present)
         times[targets] += 1
@@ -176,8 +176,8 @@ def _reach_of(levels: Floats, tokens: Ints, place: Ints) -> Floats:
     return reach
 
 
-def times_group(times: Ints) -> Ints:
-    """Return the number of the group in `TIMES` for each number of days with reads."""
+def use_group(times: Ints) -> Ints:
+    """Return the number of the group in `USE_GROUPS` for each number of days with reads."""
     return np.searchsorted(_GROUP_STARTS, times, side="right")
 
 

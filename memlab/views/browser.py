@@ -15,7 +15,7 @@ from matplotlib.dates import num2date
 from memlab import charts
 from memlab import columns as c
 from memlab.arguments import texts
-from memlab.charts.figure import NARROW, STYLE, Chart, as_svg
+from memlab.charts.figure import NARROW, STYLE_SHEET, Chart, as_svg
 from memlab.clock import now_utc
 from memlab.compaction.applier import apply
 from memlab.compaction.plan_cost import cost_of
@@ -27,7 +27,7 @@ from memlab.errors import MemlabError
 from memlab.evidence.past import HistoryLike, present_rows
 from memlab.evidence.reads import Log
 from memlab.evidence.store_history import StoreHistory
-from memlab.evidence.usage import QUARTERS, TIMES, age_or_use, times_group
+from memlab.evidence.usage import QUARTERS, USE_GROUPS, age_or_use, use_group
 from memlab.frame.fields import Flags, Ints, arrays_of
 from memlab.frame.loading import load
 from memlab.growth import boot_context, growth_curve
@@ -356,8 +356,8 @@ class MemoryBrowser(DisplayMixin):
         usage = age_or_use(past, self._history.references)
         usage_chart = _chart_of(charts.plot_age_or_use(usage))
         # From top to bottom: the groups by use, a free row, and the quarters by age.
-        first_quarter = len(TIMES) + 1
-        places_by_use = range(len(TIMES))
+        first_quarter = len(USE_GROUPS) + 1
+        places_by_use = range(len(USE_GROUPS))
         places_by_age = range(first_quarter, first_quarter + len(QUARTERS))
         places = [*places_by_use, *places_by_age]
         self.usage = _brush_of(
@@ -768,10 +768,10 @@ def _members_by_age_and_use(present: pd.DataFrame, references: pd.DataFrame) -> 
     read_days = pd.DataFrame({"id": reads[c.TARGET_ID], "day": reads[c.AT].dt.floor("D")})
     days_by_id = read_days.drop_duplicates()["id"].value_counts()
     days_read = present[c.MEMORY_ID].map(days_by_id).fillna(0).to_numpy()
-    use_group = times_group(days_read.astype(np.int64))
+    group_of_memory = use_group(days_read.astype(np.int64))
     members_by_name = {}
-    for number, name in enumerate(TIMES):
-        members_by_name[f"read {name}"] = is_prunable & (use_group == number)
+    for number, name in enumerate(USE_GROUPS):
+        members_by_name[f"read {name}"] = is_prunable & (group_of_memory == number)
     prunable_newer = np.cumsum(is_prunable) - 1  # number of newer prunable memories
     quarter = len(QUARTERS) * prunable_newer // max(int(is_prunable.sum()), 1)
     for number, name in enumerate(QUARTERS):
@@ -838,7 +838,7 @@ def _brush_of(chart: Chart, row_places: Mapping[str, float]) -> Any:
     narrow = chart.at(width=NARROW)
     svg = as_svg(narrow, "narrow") + as_svg(chart, "wide")
     return Brush(
-        html=f'<div class="memlab-chart"><style>{STYLE}</style>{svg}</div>',
+        html=f'<div class="memlab-chart"><style>{STYLE_SHEET}</style>{svg}</div>',
         title=chart.title,
         marks=list(row_places),
         layouts={"narrow": _boxes_of(narrow, row_places), "wide": _boxes_of(chart, row_places)},

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from memlab.arguments import expect
-from memlab.charts.figure import DARK, LIGHT, roles
+from memlab.charts.figure import DARK, LIGHT, css_colours
 from memlab.clock import now_utc
 from memlab.columns import MEMORY_ID, REFERENCES, TITLE, TOKENS
 from memlab.compaction.archive_views import last_applied
@@ -416,8 +416,8 @@ def html_of(template: str, sections: Iterable[tuple[Section, Iterable[Any]]], **
         sections=sections_with_html,
         numeric_columns=numeric_columns,
         version=version("memlab"),
-        light=roles(LIGHT),
-        dark=roles(DARK),
+        light=css_colours(LIGHT),
+        dark=css_colours(DARK),
         **values,
     )
     return page

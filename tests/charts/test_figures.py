@@ -85,7 +85,7 @@ def test_svg_colours_follow_the_theme(svg: str) -> None:
     plain = set(re.findall(r"(?<!,)#[0-9a-f]{6}\b", body))
     assert plain <= {"#000000"}  # clip paths are black and invisible
     assert f"var(--chart-prunable,{LIGHT.prunable})" in body
-    for name, colour in figure.roles(DARK).items():
+    for name, colour in figure.css_colours(DARK).items():
         assert f"--chart-{name}:{colour}" in svg
 
 
@@ -155,7 +155,7 @@ def test_hover_areas_of_many_points_stay_wide_enough() -> None:
 def test_hover_text_is_escaped() -> None:
     plot = Plot(bare())
     plot.ax.set_xlim(0, 2)
-    plot.hover_along([0, 1], lambda place: f"<b>\x1b[31m&{place}")
+    plot.add_hover_areas([0, 1], lambda place: f"<b>\x1b[31m&{place}")
     assert isinstance(plot.figure, Chart)
     assert "<title>&lt;b&gt;\\x1b[31m&amp;1</title>" in plot.figure.svg()
 
@@ -244,8 +244,8 @@ def test_percent_axis_ends_at_one() -> None:
 def test_text_is_not_parsed_as_mathtext() -> None:
     ax = bare()
     plot = Plot(ax)
-    plot.heading("costs $x_{$ and $5", "from $1 to $y^{$")
-    plot.footnote("$\\frac{$")
+    plot.draw_heading("costs $x_{$ and $5", "from $1 to $y^{$")
+    plot.draw_footnote("$\\frac{$")
     plot.label_end(0.5, "$z^{$", LIGHT.prunable)
     plot.draw_end_labels()
     drawn(ax)
@@ -346,7 +346,7 @@ def test_marks_and_text_contrast_with_background(paint: Palette) -> None:
 
 @BOTH
 def test_palette_roles_have_distinct_colours(paint: Palette) -> None:
-    assert len(set(figure.roles(paint).values())) == len(figure.roles(paint))
+    assert len(set(figure.css_colours(paint).values())) == len(figure.css_colours(paint))
 
 
 def test_every_policy_has_its_own_colour_and_marker() -> None:

@@ -13,7 +13,7 @@ import memlab
 from memlab import columns as c
 from memlab.base_activation import base_level_of_days, per_length
 from memlab.evidence import AgeOrUse, age_or_use, find_references
-from memlab.evidence.usage import GROUPS, TIMES, score_recency_vs_use
+from memlab.evidence.usage import GROUPS, USE_GROUPS, score_recency_vs_use
 from tests.support.frames import START, make_episodes, make_frame, make_log, row
 
 STORE = memlab.store_path("looked_up")
@@ -121,7 +121,7 @@ def test_reach_equals_brute_force_ranks(history: History) -> None:
     )
     count = len(scored.day)
     assert scored.reach == pytest.approx(np.reshape(reaches(history), (-1, 4)))
-    for part in (slice(len(TIMES)), slice(len(TIMES), None)):
+    for part in (slice(len(USE_GROUPS)), slice(len(USE_GROUPS), None)):
         seen = scored.observed[:, part]
         expected = scored.expected[:, part]
         assert (seen.sum(axis=1) == 1).all()
