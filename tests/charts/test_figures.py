@@ -171,7 +171,7 @@ def test_time_axis_has_few_ticks_and_the_year(minutes: int, size: float, width: 
     begins = datetime(2010, 1, 31, tzinfo=UTC) + timedelta(minutes=minutes)
     ax.plot([begins, begins + timedelta(hours=10**size)], [0, 1])
     ax.margins(x=0)
-    Plot(ax).time_axis()
+    Plot(ax).set_time_axis()
     drawn(ax)
     low, high = ax.get_xlim()
     ticks = zip(ax.get_xticks(), ax.get_xticklabels(), strict=True)
@@ -188,7 +188,7 @@ def test_time_axis_has_few_ticks_and_the_year(minutes: int, size: float, width: 
 def test_log_axis_has_ticks_for_any_range(low: float, high: float) -> None:
     ax = bare()
     ax.set_xlim(low, high)
-    Plot(ax).log_axis(ax.xaxis)
+    Plot(ax).set_log_axis(ax.xaxis)
     places = np.array(ax.get_xticks())
     assert 2 <= len(places) <= 9
     assert ((places >= low) & (places <= high)).all()
@@ -214,7 +214,7 @@ def test_figure_grows_to_fit_end_labels() -> None:
     plot = Plot(bare())
     for number in range(40):
         plot.label_end(0, f"line {number}", LIGHT.ink)
-    plot.draw_end_labels()
+    plot._draw_end_labels()
     assert_within_its_figure(plot.ax)
 
 
@@ -230,14 +230,14 @@ def test_figure_grows_to_fit_end_labels() -> None:
 def test_count_axis_uses_one_unit(top: int, labels: set[str]) -> None:
     ax = bare()
     ax.set_ylim(0, top)
-    Plot(ax).count_axis(ax.yaxis)
+    Plot(ax).set_count_axis(ax.yaxis)
     drawn(ax)
     assert labels <= {label.get_text() for label in ax.get_yticklabels()}
 
 
 def test_percent_axis_ends_at_one() -> None:
     ax = bare()
-    Plot(ax).percent_axis(ax.yaxis, "share", (0.8, 1.06))
+    Plot(ax).set_percent_axis(ax.yaxis, "share", (0.8, 1.06))
     assert max(ax.get_yticks()) == pytest.approx(1.0)
 
 
@@ -247,7 +247,7 @@ def test_text_is_not_parsed_as_mathtext() -> None:
     plot.draw_heading("costs $x_{$ and $5", "from $1 to $y^{$")
     plot.draw_footnote("$\\frac{$")
     plot.label_end(0.5, "$z^{$", LIGHT.prunable)
-    plot.draw_end_labels()
+    plot._draw_end_labels()
     drawn(ax)
     assert title(ax) == "costs $x_{$ and $5"
 
@@ -320,7 +320,7 @@ def test_default_policy_colours_differ_for_all_colour_vision(paint: Palette) -> 
         if style.ranks_by == other_style.ranks_by:
             assert style.dashed != other_style.dashed
         else:
-            assert apart(style.of(paint), other_style.of(paint)) > 0.15, (policy, other)
+            assert apart(style.colour(paint), other_style.colour(paint)) > 0.15, (policy, other)
 
 
 @BOTH

@@ -11,7 +11,7 @@ from matplotlib.dates import date2num
 from memlab import charts, recommend_cap
 from memlab import columns as c
 from memlab.charts.figure import LIGHT
-from memlab.charts.parts import share
+from memlab.charts.parts import format_share
 from memlab.evidence import AgeOrUse, age_or_use, find_references, read_access_log
 from memlab.frame.loading import load
 from memlab.growth import growth_curve
@@ -176,7 +176,7 @@ def test_marks_outside_the_axes_are_omitted(sizing: Sizing) -> None:
 def test_cap_below_the_curve_uses_its_first_row(sizing: Sizing, name: str) -> None:
     part = sizing.curve.loc[20:]
     plot = getattr(charts, f"plot_{name}")
-    assert share(part["served"].iloc[0]) in title(plot(part, cap=10))
+    assert format_share(part["served"].iloc[0]) in title(plot(part, cap=10))
 
 
 # References, splits and reads
