@@ -1,7 +1,7 @@
-"""Many stores: one table of all, a prior that they share, and one reviewed change.
+"""Many stores: one table of all stores, a shared prior, and one reviewed change.
 
-What is done to a single store is in ``sizing``, ``compaction`` and ``upkeep``; this package runs it
-on each store and collects the results.
+The packages ``sizing``, ``compaction`` and ``upkeep`` work on a single store. This package runs
+them on each store, and collects the results.
 """
 
 from memlab.lazy import lazy_names

@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MAX_LISTED: Final = 10
-"""Number of stores that a page lists, those with the most deleted tokens first."""
+"""Maximum number of stores on a page; the store with the most deleted tokens comes first."""
 MARKER: Final = "memlab_fleet_plan"
 """Key that marks a file as a fleet plan; its value is the format number."""
 
 _CODEC: Final = "zstd"
 """Compression of a store's plan."""
 _MAX_PLAN_BYTES: Final = 2**24
-"""Decompressed size up to which a store's plan is accepted, in bytes."""
+"""Decompressed size, in bytes, up to which a store's plan is accepted."""
 _MAX_RATIO: Final = 64
-"""Ratio of compression up to which a larger plan is accepted, because plans can be that large."""
+"""Compression ratio up to which a larger plan is accepted, because valid plans can be so large."""
 
 
 @dataclass(frozen=True)
@@ -146,8 +146,8 @@ class FleetPlan(DisplayMixin):
     made_at : datetime
         When the plan was made, with a time zone.
     policy : Mapping
-        The policy's name and settings; ``{"policy": "remembered"}`` is the saved one of each
-        store.
+        The policy's name and settings; ``{"policy": "remembered"}`` stands for the saved policy of
+        each store.
     stores : tuple of PlannedStore
         The planned stores, in the order in which they were named.
     refused : tuple of Refused
@@ -157,7 +157,7 @@ class FleetPlan(DisplayMixin):
     packed_plans : Mapping
         The stores' own plans by store name, compressed; empty if they are in `folder`.
     added : Mapping
-        Fields of a newer format that this version does not know, by key. The digest covers them.
+        Fields of a newer format that this version does not know, by key. The digest includes them.
 
     Examples
     --------
@@ -290,7 +290,7 @@ class FleetPlan(DisplayMixin):
         return replace(plan, folder=folder)
 
     def sheet(self) -> TextPage:
-        """Return the page that is printed."""
+        """Return the plan as a page."""
         totals = self.totals
         facts = [
             ("policy", wire.policy_in_words(self.policy)),
@@ -317,7 +317,7 @@ class FleetPlan(DisplayMixin):
         return TextPage(title, facts, tables)
 
     def next_steps(self) -> list[str]:
-        """Return the lines that say which command to run next."""
+        """Return the lines with the command to run next."""
         if not self.changed:
             if self.stores or not self.refused:
                 return ["nothing to do: this policy keeps every memory"]
@@ -342,7 +342,7 @@ class FleetPlan(DisplayMixin):
 
 
 def _json_list(name: str, rows: list[Any]) -> str:
-    """Return a field of JSON that holds a list, with one row on each line."""
+    """Return a JSON field with a list as text, with a line for each row."""
     if not rows:
         return f'"{name}": []'
     lines = ",\n ".join(map(json.dumps, rows))
@@ -495,7 +495,7 @@ def plan_one_store(location: str, name: str, *, policy: Policy | None, now: date
     if policy is None:
         policy, _ = require_policy(source)
     plan = plan_store(source, policy, now=now)
-    text = plan.to_json(compact=True)  # also computes the digest, so it comes first
+    text = plan.to_json(compact=True)  # comes first, because it also computes the digest
     total = plan.total
     deleted = plan.deletes
     return PlanRow(
@@ -513,7 +513,7 @@ def plan_one_store(location: str, name: str, *, policy: Policy | None, now: date
 
 
 def _share_of_bytes(size: int | None, deleted_tokens: int, tokens: int) -> int | None:
-    """Estimate the bytes of the deleted tokens: their share of the file size. None for a server."""
+    """Estimate the bytes of deleted tokens as a share of the file size; None for a server."""
     if size is None:
         return None
     share = deleted_tokens / tokens if tokens else 0.0
@@ -521,7 +521,7 @@ def _share_of_bytes(size: int | None, deleted_tokens: int, tokens: int) -> int |
 
 
 def _policy_fields(policy: Policy | None) -> dict[str, Any]:
-    """Return a policy as the fields of a plan; None is the saved policy of each store."""
+    """Return a policy as the fields of a plan; None stands for the saved policy of each store."""
     if policy is None:
         return {"policy": "remembered"}
     fields: dict[str, Any] = wire.as_data(policy)
@@ -605,9 +605,9 @@ def apply(
 ) -> "pd.DataFrame":
     """Apply a reviewed plan to each of its stores.
 
-    Deleted memories are archived first, in the store's own archive. A store that has changed since
-    it was planned is refused; the others are applied. The same call resumes an interrupted one.
-    No plan is applied twice.
+    Deleted memories are first archived in the store's own archive. The plan of a store that has
+    changed since is refused; the other plans are applied. If a call is interrupted, the same call
+    resumes it. No plan is applied twice.
 
     Parameters
     ----------
@@ -649,7 +649,7 @@ def apply(
 
 
 class SavedPlan(NamedTuple):
-    """A store's own plan as a fleet plan has it.
+    """The plan of one store in a fleet plan.
 
     Attributes
     ----------

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 MIN_REFERENCES: Final = 8
 """Minimum number of references for a store to be used in the fit."""
 MIN_STORES: Final = 3
-"""Minimum number of such stores to fit a prior of the fleet."""
+"""Minimum number of stores with enough references to fit a prior of the fleet."""
 MAX_SAMPLED_STORES: Final = 200
-"""Maximum number of stores that are read to fit the prior; more hardly change it."""
+"""Maximum number of stores that are read to fit the prior; more stores hardly change the prior."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Cohort:
     law : ReachPrior
         The prior for a store of this fleet, from the fleet's stores and from public projects.
     stores : int
-        Number of stores in the fit: those with enough references.
+        Number of stores in the fit, which are the stores with enough references.
     references : int
         Number of references of these stores.
     weights : tuple of float
@@ -96,7 +96,7 @@ class Cohort:
 
     @property
     def prior(self) -> "Cohort":
-        """The same prior without the estimates of single stores."""
+        """A copy of the prior without the estimates of single stores."""
         return replace(self, estimates={})
 
     def weight_at(self, share: float) -> float:
@@ -138,8 +138,8 @@ def cohort_of(
 ) -> Cohort:
     """Fit the prior that the stores of a fleet share, on a sample of them.
 
-    At most 200 stores are read; the same stores are sampled each time. A store that cannot be read
-    is left out. With fewer than three stores of at least eight references the result is the public
+    At most 200 stores are read; each call samples the same stores. A store that cannot be read is
+    left out. If fewer than three stores have at least eight references, the result is the public
     prior.
 
     Parameters
@@ -229,8 +229,8 @@ def fit_cohort(estimates: Mapping[str, StoreEstimate], public: ReachPrior | None
     reach = np.array([estimate.reach for estimate in usable.values()])
     count = np.array([estimate.references for estimate in usable.values()], dtype=np.float64)
     posterior = _posterior(reach, count, public)
-    # `worth` is the weight of the prior in references: it grows as the variance between stores
-    # falls, relative to that between public projects.
+    # `worth` is the weight of the prior in references. The smaller the variance between stores
+    # relative to that between public projects, the larger the weight.
     at_default_target = int(np.searchsorted(public.shares, DEFAULT_TARGET))
     deviation = posterior.deviation
     variance_ratio = (public.between[at_default_target] / deviation[at_default_target]) ** 2
@@ -341,9 +341,9 @@ class SizedStore:
     until : int
         The number of written memories up to which the recommendation stays valid.
     prunable, deletes : int
-        Prunable memories in the store, and those that the cap would delete today.
+        Number of prunable memories, and number of memories that the cap would delete today.
     boot_now, boot_after, floor : int
-        Tokens loaded at start, now and under the cap, and those of load-bearing memories.
+        Tokens loaded at start now and under the cap, and tokens of the load-bearing memories.
     answer : str
         The recommendation in sentences.
     """
@@ -406,7 +406,7 @@ def size(  # noqa: PLR0913 - each parameter is a separate option
 ) -> "pd.DataFrame":
     """Recommend a cap for every store. The stores are only read.
 
-    Each recommendation combines the store's own references, the prior of the fleet and that of
+    Each recommendation combines the store's own references, the prior of the fleet and the prior of
     public projects; the columns ``own``, ``fleet`` and ``elsewhere`` hold their weights.
 
     Parameters

@@ -37,7 +37,7 @@ class Member:
     size : int
         Size of the store's file in bytes; 0 if this machine has no such file.
     problem : str
-        Why the name cannot be a store; empty if it can.
+        The reason for which the name cannot be a store; empty if it can be one.
 
     Examples
     --------
@@ -103,7 +103,7 @@ class Members:
     repeated : int
         Number of names that match a store named before.
     others : tuple of str
-        Databases in the named folders that are no stores.
+        Databases in the named folders that are not stores.
 
     Examples
     --------
@@ -121,7 +121,7 @@ Sources = str | PathLike[str] | Iterable[str | PathLike[str]] | Members
 
 
 def members_of(sources: Sources) -> Members:
-    """Return `sources` if they are members already, else the members that the names match."""
+    """Return the members that `sources` match, or `sources` if they are members already."""
     if isinstance(sources, Members):
         return sources
     return expand_names(sources)
@@ -252,7 +252,7 @@ def _not_a_store(name: str, problem: str) -> Member:
 
 
 def _check_unicode(member: Member) -> Member:
-    """Return the member, or one with a problem if its name is not UTF-8."""
+    """Return the member. If its name is not UTF-8, return a member with a problem instead."""
     name = os.fsencode(member.name).decode(errors="backslashreplace")
     if name == member.name:
         return member

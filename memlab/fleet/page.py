@@ -48,8 +48,8 @@ class FleetFindings:
     sizes : DataFrame
         The rows of :func:`memlab.fleet.size`.
     weeks : DataFrame
-        Column ``week``, and the change of the number of ``memories`` and of ``load_bearing`` ones
-        in that week.
+        A row for each ``week``, with the change in the number of ``memories`` and in the number of
+        ``load_bearing`` memories.
     cohort : Cohort
         The prior that the stores share.
     repeated : int
@@ -81,7 +81,7 @@ class FleetFindings:
     def space_freed(self) -> float:
         """Estimated bytes that the caps would free.
 
-        It is the sum over the stores of the used bytes times the share of memories deleted.
+        The estimate for a store is its used bytes times the share of its memories to delete.
         """
         deletes = self.sizes[["store", "deletes"]]
         table = self.stores.merge(deletes, on="store", validate="one_to_one")
@@ -108,7 +108,8 @@ def examine_fleet(
     token_budget : int, optional
         As for :func:`memlab.fleet.size`.
     out : str or Path, optional
-        A folder; results of the survey and of sizing are saved in its ``survey`` and ``size``.
+        A folder. The results of the survey and of sizing are saved in its subfolders ``survey``
+        and ``size``.
 
     Returns
     -------
@@ -188,7 +189,7 @@ def _weekly_changes(members: Members, **options: Any) -> pd.DataFrame:
 
 
 def write_fleet_report(output: str | PathLike[str], findings: FleetFindings) -> Path:
-    """Write the findings as one self-contained HTML file, readable by its owner alone.
+    """Write the findings as one self-contained HTML file, which only its owner can read.
 
     Parameters
     ----------

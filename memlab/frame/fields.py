@@ -40,9 +40,9 @@ KINDS: Final = tuple(kind.value for kind in MemoryKind)
 _MISSING: Final = -1
 _WITHOUT_ZONE: Final = pa.timestamp("us")
 NAT: Final = np.int64(np.iinfo(np.int64).min)
-"""The integer that numpy uses for NaT."""
+"""The integer by which numpy stores NaT."""
 _BATCH: Final = 4096
-"""Number of distinct texts that become Python strings at a time, and that are cached."""
+"""Number of distinct texts that are converted to Python strings and cached at a time."""
 _is_load_bearing: Final = lru_cache(_BATCH)(is_load_bearing_stored)
 """Cached, because the stores of one agent have the same few pairs of kind and tags."""
 _strings_of: Final = lru_cache(_BATCH)(readable_strings_of)
@@ -69,13 +69,13 @@ class Coded:
 
     @classmethod
     def of(cls, column: Any) -> "Coded":
-        """Return an Arrow column of texts in this form; it may be dictionary-encoded already."""
+        """Convert an Arrow column of texts, which may be dictionary-encoded already."""
         encoded = pc.dictionary_encode(column).combine_chunks()
         codes = as_numbers(encoded.indices.cast(pa.int64()), np.int64(_MISSING))
         return cls(encoded.dictionary, codes)
 
     def texts(self) -> Iterator[str]:
-        """Yield the distinct texts; a few thousand at a time become Python strings."""
+        """Yield the distinct texts. A few thousand are converted to Python strings at a time."""
         for first in range(0, len(self.distinct), _BATCH):
             yield from self.distinct.slice(first, _BATCH).to_pylist()
 
@@ -140,7 +140,7 @@ def kinds_of(kinds: Coded, faults: Faults) -> npt.NDArray[np.int8]:
 
 
 def load_bearing_of(kinds: Coded, tags: Coded, protected: frozenset[str] = frozenset()) -> Flags:
-    """Flag the load-bearing rows; a row whose kind or tags cannot be read counts as one.
+    """Flag the load-bearing rows, which include rows with an unreadable kind or tags.
 
     Each distinct pair of kind and tags is classified once.
     """
@@ -240,7 +240,7 @@ LABELS: Final = (c.ACTIVE, c.LOAD_BEARING, c.PRUNABLE)
 
 
 class Arrays(NamedTuple):
-    """Memories as arrays with one element each, in order of insertion."""
+    """Memories as arrays with an element for each memory, in order of insertion."""
 
     kind: npt.NDArray[np.int8]
     tokens: Ints
@@ -306,7 +306,7 @@ def as_instant(moment: datetime) -> np.datetime64:
 
 
 def inherited_attrs(frame: "pd.DataFrame") -> dict[Hashable, Any]:
-    """Return the attributes of a frame that tables computed from it have too."""
+    """Return those attributes of a frame that tables computed from the frame also have."""
     defaults = {c.TOKEN_RULE: "", c.SOURCE: "", c.RECALLED: False}
     return {name: frame.attrs.get(name, default) for name, default in defaults.items()}
 

@@ -215,7 +215,7 @@ def short_name(name: str) -> str:
 def name_for_charts(name: str) -> str:
     """Return the name of a store for charts and pages.
 
-    All folders of Claude Code's memory have the name ``memory``, so theirs includes the project.
+    All memory folders of Claude Code are called ``memory``, so the name includes the project.
 
     >>> name_for_charts("/srv/memory.db")
     'memory.db'
@@ -255,7 +255,7 @@ def _read(
 
 
 def _chars_at_start(rows: Any) -> Any:
-    """Return the number of characters that a start loads of each memory; all by default."""
+    """Return, for each memory, the number of characters that a start loads; by default all."""
     if AT_START not in rows.column_names:
         return as_numbers(rows[c.CHARS])
     lengths = pc.utf8_length(rows[AT_START]).cast(pa.int64())
@@ -263,7 +263,7 @@ def _chars_at_start(rows: Any) -> Any:
 
 
 def _count_tokens(table: Any, counter: fields.CountTokens) -> list[int]:
-    """Count the tokens that a start loads of each memory."""
+    """Count, for each memory, the tokens that a start loads."""
     texts = zip(table["title"].to_pylist(), table["body"].to_pylist(), strict=True)
     tokens = [counter(title or "") + counter(body or "") for title, body in texts]
     if AT_START in table.column_names:

@@ -27,7 +27,7 @@ _COLUMN_ORDER.extend(field.name for field in STATES)
 _COLUMN_ORDER.insert(1, KEY)
 _COLUMN_ORDER.insert(_COLUMN_ORDER.index(c.TITLE) + 1, c.BODY)
 FLAG_DEFAULTS: Final = {c.GRADUATED: False, c.TRUSTED: True, c.LOADED_AT_START: True}
-"""Default values of flags. A signal without a default is missing if it was not set."""
+"""Default values of flags. A signal without a default stays missing if it was not set."""
 
 
 def load(
@@ -38,7 +38,7 @@ def load(
     on_bad_row: OnBadRow = "raise",
     count_tokens: CountTokens | str | None = None,
 ) -> pd.DataFrame:
-    """Return the memories of a store as a frame: one labelled row each, in order of insertion.
+    """Return the memories of a store as a frame with a labelled row each, in order of insertion.
 
     Nothing is written: the store's bytes are unchanged, and no file is left beside it.
 
@@ -52,8 +52,8 @@ def load(
         Names of columns that an agent added to its store; they are added to the frame unchanged.
     on_bad_row : {"raise", "keep"}
         Whether a row that cannot be interpreted raises an error or is kept. ``"keep"`` adds a
-        column ``problem``, missing if there is none. Such a row counts as load-bearing, and its
-        invalid fields are missing, 0 or ().
+        column ``problem``, which is missing for a valid row. An invalid row counts as load-bearing,
+        and its invalid fields are missing, 0 or ().
     count_tokens : callable or str, optional
         A function from a text to its number of tokens, or the name of a tokenizer of the ``tokens``
         extra such as ``"o200k_base"``; title and body are counted separately and added. By default
@@ -164,7 +164,10 @@ def frame_from(memories: Labelled) -> pd.DataFrame:
 
 
 def _is_recalled(frame: pd.DataFrame) -> bool:
-    """Return whether prunable memories are looked up, and none of them is loaded at start."""
+    """Return whether a start loads no prunable memory, so that agents search for memories.
+
+    Without prunable memories, the active memories decide.
+    """
     if c.LOADED_AT_START not in frame or frame.empty:
         return False
     concerned = frame[c.PRUNABLE] if frame[c.PRUNABLE].any() else frame[c.ACTIVE]

@@ -1,4 +1,4 @@
-"""A store that enforces caps, expiry and near-duplicate rules as it is written.
+"""A store that enforces caps, expiry and near-duplicate rules at each write.
 
 It is for an agent's runtime, beside :class:`memlab.SqliteMemoryStore`. Changes by a reviewed plan
 are in ``compaction``.

@@ -24,9 +24,10 @@ _SELECT_CANDIDATES: Final = (
     f"FROM memory_items AS item LEFT JOIN memory_signals AS signal ON {HAS_SIGNALS} "
     "WHERE item.superseded_by IS NULL OR item.superseded_by = item.memory_id ORDER BY item.rowid"
 )
-"""Selects the active memories, and those that are superseded by themselves, with their signals.
+"""Selects active memories, and memories that name themselves as ``superseded_by``, with signals.
 
-The fields are those of :class:`_Row`."""
+Retired memories name themselves, and so may memories that an agent withdrew. The fields are those
+of :class:`_Row`."""
 _DAY: Final = timedelta(days=1)
 
 
@@ -169,8 +170,8 @@ def _activation(row: _Row, created_at: datetime | None, now: datetime) -> float:
 def creation_times(texts: Iterable[object]) -> list[datetime | None]:
     """Return the creation times of memories, given as texts in the order of their creation.
 
-    A memory without a readable time gets the time of the one before it. Memories before the first
-    readable time get that time.
+    A memory without a readable time gets the time of the memory before it. Memories before the
+    first readable time get this first time.
 
     >>> [at.day for at in creation_times(["soon", "2026-01-05", None, "2026-01-09"])]
     [5, 5, 5, 9]

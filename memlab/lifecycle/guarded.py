@@ -1,4 +1,4 @@
-"""The lifecycle store, which enforces caps, expiry and near-duplicate rules as it is written."""
+"""The lifecycle store, which enforces caps, expiry and near-duplicate rules at each write."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -41,7 +41,7 @@ def _is_compared(item: MemoryItem) -> bool:
 
 
 def _creation_time(created: object) -> datetime:
-    """Return a creation time; a missing one is the earliest, one without a zone is UTC."""
+    """Return a creation time; a missing time becomes the earliest, and a missing zone UTC."""
     with suppress(ValueError):
         moment, _ = moment_and_zone(str(created))
         return moment
@@ -84,7 +84,7 @@ class _NoTexts:
 
 
 class LifecycleStore(SqliteMemoryStore):
-    """A store that keeps itself within bounds as it is written.
+    """A store that enforces its caps, expiry and near-duplicate rules at each write.
 
     Signals are kept in tables of their own in the same file. ``memory_items`` is unchanged, and a
     plain ``SqliteMemoryStore`` reads and writes the file as before. Rows written by a plain store
@@ -95,10 +95,10 @@ class LifecycleStore(SqliteMemoryStore):
     expired and replaced rows are archived beside the file first, unless `archive` is off;
     ``memlab archive`` lists them and ``memlab restore`` puts them back.
 
-    Rows are deleted one by one, and not by a compaction: that classifies and counts every row of
-    the file, so each put would take time in proportion to the file. The statement that deletes a
-    row never deletes a load-bearing one, by the same rule as
-    :func:`memlab.is_load_bearing_memory`. The deletion is rolled back if it changes other rows.
+    Rows are deleted one by one. A compaction would classify and count every row of the file, so
+    that each put would take time in proportion to the file. The statement that deletes a row never
+    deletes a load-bearing row, by the rule of :func:`memlab.is_load_bearing_memory`. The deletion
+    is rolled back if it changes other rows.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ class LifecycleStore(SqliteMemoryStore):
         They are recorded in the archive as done after the transaction is committed.
         """
         self._is_archive_checked = False
-        """Whether the archive is known to be this store's, without interrupted deletions in it."""
+        """Whether the archive was found to be this store's, without interrupted deletions."""
         self.connection.create_function(
             "load_bearing", 2, signal_tables.load_bearing, deterministic=True
         )
@@ -239,7 +239,7 @@ class LifecycleStore(SqliteMemoryStore):
         Returns
         -------
         MemoryItem
-            The given item, also if it was not stored.
+            The given item, even if it was not stored.
         """
         expect(item, MemoryItem, call="store.put", name="item")
         scope_values = {"agent_id": agent_id, "thread_id": thread_id, "namespace": namespace}
@@ -509,7 +509,7 @@ class LifecycleStore(SqliteMemoryStore):
         return int(rank)
 
     def _delete_near_duplicate(self, memory_id: str, now: datetime) -> None:
-        """Delete the row that a new item repeats; if that is refused, both rows stay."""
+        """Delete the row that a new item repeats; if the row cannot be deleted, both rows stay."""
         try:
             self._archive_and_delete([memory_id], "near-duplicate", now)
         except (ArchiveError, UnsafeDeletionError) as error:

@@ -128,7 +128,7 @@ def expiry_of(ttl: Age | float | None, now: datetime) -> str | None:
 def checked_importance(importance: float, *, bounded: bool) -> float:
     """Return an importance as a float; raise ValueError if it is out of range.
 
-    A bounded importance must be in [0, 1], any other one finite.
+    A bounded importance must be in [0, 1]. Any other importance must be finite.
     """
     if not _is_finite(importance) or (bounded and not 0 <= importance <= 1):
         requirement = "in [0, 1], where a capacity goes by it" if bounded else "that is finite"
@@ -268,11 +268,11 @@ def keys_with_labels_of(connection: sqlite3.Connection, scope: str) -> str:
 
 
 def _last_key_without(scope: str, key: str) -> str:
-    """Return the text after which the next key with all labels of a scope can be.
+    """Return a text to skip keys: the next key with all labels of a scope comes after this text.
 
-    `key` lacks one of the labels. Keys are searched in sorted order, and the fields of a key are
-    sorted. So once a key has a field or a value beyond a missing label, no later key with the same
-    beginning has that label, and all of them are skipped.
+    `key` lacks one of the labels. The keys are in sorted order, and so are the fields of a key. If
+    a key has a field or a value that sorts after a missing label, no later key with the same
+    beginning has this label. All these keys are skipped.
     """
     prefix = "{"
     missing_labels = {name: value for name, value in json.loads(scope).items() if name != TAGS}
@@ -414,11 +414,11 @@ def read_stats(
 def _scope_sizes(
     counts_by_key: list[tuple[str, int, int]],
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the number of active rows of each scope, and that of its load-bearing rows.
+    """Return the numbers of active and of load-bearing rows of each scope.
 
-    Rows with a key count in every scope whose labels the key has. Scopes are grouped by the last
-    of their sorted labels, so that each key is compared with few scopes. That label is a thread if
-    the scope has one, and few scopes share a thread.
+    Rows with a key count in every scope whose labels are all in the key. Scopes are grouped by the
+    last of their sorted labels, so that each key is compared with few scopes: this label is the
+    thread if the scope has one, and few scopes share a thread.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Policies replayed on a history: what each would have lost, and what that saved.
+"""Replay policies on a history: the references that each would have lost, and the tokens saved.
 
 The policies are in ``policies``. A cap needs no replay: its exact curve is in ``sizing``.
 """

@@ -26,7 +26,7 @@ from memlab.replay.walk import Replay, walk_through
 
 @dataclass(frozen=True)
 class ReplayTask:
-    """A replay to make: of a given policy, or of a rule at the size that has a given cost.
+    """A replay to make, of a given policy or of a rule whose size is searched for.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class ReplayTask:
     level : CostLevel or None
         The level at which the rule is compared with others.
     cost : float
-        Mean tokens of a start that the rule should have at that level.
+        Mean tokens of a start that the rule should have at the level.
     """
 
     policy: Policy | None = None
@@ -55,7 +55,7 @@ class ReplayTask:
 
 
 class CompletedTask(NamedTuple):
-    """A replay task, and the replay that was made of it."""
+    """A replay task and its replay."""
 
     task: ReplayTask
     replay: Replay
@@ -127,7 +127,7 @@ def replay_tasks(
 ) -> list[Replay | None]:
     """Return the replay of each task, on a history that has been prepared.
 
-    It is None for a rule that has no size of the cost that was asked for. The parameters are as for
+    The replay is None if no size of a rule has the cost of the task. The parameters are as for
     :func:`replay_each`.
     """
     every = whole_number("every", every, least=1)
@@ -171,7 +171,7 @@ def _default_workers(history: ReplayHistory, tasks: list[ReplayTask]) -> int:
 def _find_duplicates(history: ReplayHistory, tasks: list[ReplayTask], *, progress: bool) -> None:
     """Compute the near-duplicates that policies need, once for all replays and processes.
 
-    The history keeps them.
+    The history keeps the near-duplicates.
     """
     duplicate_steps = set[NearDuplicate]()
     for task in tasks:
@@ -188,9 +188,9 @@ def _find_duplicates(history: ReplayHistory, tasks: list[ReplayTask], *, progres
 
 
 _worker_state: dict[str, Any] = {}
-"""In a worker process: the history that it replays, and the interval between applications.
+"""History that a worker process replays, and the interval between applications of a policy.
 
-A worker receives them once, when it starts.
+A worker process receives both once, when it starts.
 """
 
 
@@ -219,7 +219,7 @@ def _ctrl_c_mask(action: int) -> Iterator[None]:
 
 
 def policies_of(policies: object) -> list[Policy]:
-    """Return policies as a list, after checking that each is one."""
+    """Return policies as a list; raise TypeError if one of them is not a policy."""
     if not isinstance(policies, Iterable) or isinstance(policies, str | pd.DataFrame):
         raise wrong_argument_error(policies, "policies", call="memlab.compare", name="policies")
     as_list = list(policies)
@@ -229,7 +229,7 @@ def policies_of(policies: object) -> list[Policy]:
 
 
 def _replay_one(history: ReplayHistory, task: ReplayTask, every: int) -> Replay | None:
-    """Return the replay of one task; None if no size of its rule has the cost asked for."""
+    """Return the replay of a task; None if no size of the rule has the cost of the task."""
     if task.policy is not None:
         return walk_through(history, task.policy, every=every, retire=task.retire)
     if task.rule is None or task.level is None:

@@ -43,12 +43,12 @@ class BudgetByUse(DisplayMixin):
     target : float
         Share of reads to serve.
     reads : int
-        Number of reads that count: those since three quarters of the store were written.
+        Number of counted reads. Reads count after three quarters of the store were written.
     table : DataFrame
-        One row for each budget that was tried. The index ``tokens`` is the budget, the tokens of
-        load-bearing memories included. ``served`` is the share of reads served, ``low`` and
-        ``high`` are its limits for as many later reads, and ``newest`` is the share that the newest
-        memories in as many tokens served.
+        One row for each budget that was tried. The index ``tokens`` is the budget, which includes
+        the tokens of load-bearing memories. ``served`` is the share of reads served. ``low`` and
+        ``high`` are the limits of this share for the same number of later reads. ``newest`` is the
+        share that the newest memories in as many tokens served.
     token_budget : int or None
         Number of tokens that a start may take.
     log : tuple of str
@@ -92,7 +92,7 @@ class BudgetByUse(DisplayMixin):
 
     @property
     def budget(self) -> int | None:
-        """The likely budget, or the number of tokens that a start may take if that is less."""
+        """The smaller of the likely budget and the number of tokens that a start may take."""
         budgets = []
         if self.likely is not None:
             budgets.append(self.likely)
@@ -102,7 +102,7 @@ class BudgetByUse(DisplayMixin):
 
     @property
     def is_better(self) -> bool:
-        """Whether to retire by use: there is a budget at which use serves more than age."""
+        """Whether retirement by use is better: at the budget, use serves more reads than age."""
         if self.reads < MIN_READS or self.budget is None:
             return False
         row = self.table.loc[self.budget]
@@ -162,7 +162,7 @@ class BudgetByUse(DisplayMixin):
         }
 
     def next_steps(self) -> list[str]:
-        """Return the command that retires to the budget, if that beats age."""
+        """Return the command that retires memories to the budget, if use serves more than age."""
         if not self.is_better:
             return []
         options = ("--policy", Activation.name, "--max-tokens", self.budget, "--retire", *self.log)

@@ -1,6 +1,6 @@
-"""The rules that a comparison tries by default: those of four systems, by age, and by use.
+"""The rules that a comparison tries by default: rules of four systems, by age, and by use.
 
-Each is tried at its system's default, and at sizes of equal cost in tokens.
+Each rule is tried at the default of its system, and at sizes of equal cost in tokens.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ LOADED_SHARES: Final = (0.1, 0.25, 0.5)
 SEARCHED_SHARES: Final = (0.25, 0.5, 0.75)
 """The same shares for a store whose memories are searched.
 
-They are larger, because the question there is which memories can be deleted.
+The shares are larger, because such a store is compared to find memories that can be deleted.
 """
 COST_TOLERANCE: Final = 0.03
 """Costs that differ by at most this share count as equal."""
@@ -37,7 +37,7 @@ _SEARCH_TOLERANCE: Final = COST_TOLERANCE * 2 / 3
 It is less than `COST_TOLERANCE`, so that sizes found at the same level are also near each other.
 """
 _MAX_GROWTH: Final = 4.0
-"""Largest factor from one size to the next in that search; its inverse is the smallest."""
+"""Largest factor between two successive sizes of the search; the smallest factor is its inverse."""
 MAX_COMPARED: Final = 20_000
 """Number of memories of the largest store in which near-duplicates are searched by default."""
 
@@ -49,9 +49,9 @@ class Rule:
     Attributes
     ----------
     name : str
-        Its name in a comparison.
+        Name of the rule in a comparison.
     policy : callable
-        Returns the policy of a size.
+        Returns the policy that has a size.
     size : callable
         Returns the first size to try at a :class:`CostLevel`.
     default : Policy or None
@@ -72,14 +72,14 @@ class Rule:
 
     @property
     def policy_name(self) -> str:
-        """Short name of its policies, such as ``"recent"``."""
+        """Short name of the rule's policies, such as ``"recent"``."""
         policy = self.policy(1)
         if isinstance(policy, Pipeline) and policy.named_call is not None:
             return policy.named_call.name
         return policy.name
 
     def label(self, policy: Policy) -> str:
-        """Return the name with the settings of a policy of this rule that are not defaults."""
+        """Return the name of the rule with those settings of a policy that are not defaults."""
         has_size_in_tokens = self.size is _tokens
         if has_size_in_tokens:
             return f"{self.name} {getattr(policy, 'max_tokens', 0):,} tokens"
@@ -88,14 +88,14 @@ class Rule:
 
 
 class CostLevel(NamedTuple):
-    """A cost at which rules are compared: that of keeping a number of newest memories."""
+    """A cost at which rules are compared: the cost of keeping a number of newest memories."""
 
     share: float
     """Share of the present prunable memories that is kept."""
     cap: int
     """Number of newest prunable memories that are kept."""
     age: timedelta
-    """Age of the oldest of them."""
+    """Age of the oldest memory that is kept."""
     tokens: int
     """Present tokens of the kept memories and the load-bearing ones."""
     floor: int
@@ -213,8 +213,9 @@ def cost_levels_of(
 ) -> list[CostLevel]:
     """Return the costs at which rules are compared, in ascending order.
 
-    They are those of keeping some shares of the present prunable memories. With a token budget,
-    there is one: that of the newest memories which fit. A share that keeps none or all is left out.
+    Each is the cost of keeping a share of the present prunable memories. Shares that keep no memory
+    or all memories are left out. With a token budget, the only cost is that of the newest memories
+    that fit into the budget.
     """
     lifetimes = history.lifetimes
     is_active_at_end = lifetimes.end == len(history)
@@ -257,13 +258,13 @@ def replay_at_cost(
 ) -> Replay | None:
     """Replay a rule at the size whose mean cost is nearest to `cost`.
 
-    A larger size keeps more. So the search tries sizes between the largest that is too cheap and
-    the smallest that is too expensive.
+    A larger size keeps more memories. Therefore the search tries sizes between the largest size
+    that is too cheap and the smallest size that is too expensive.
 
     Returns
     -------
     Replay or None
-        None if no size that was tried has that cost, within `COST_TOLERANCE`.
+        None if no size that was tried has that cost, within a relative `COST_TOLERANCE`.
     """
     floor = float(history.lifetimes.floor.tokens.mean())
     size = max(1, rule.size(level))
@@ -297,9 +298,10 @@ def replay_at_cost(
 
 
 def _estimated_size(size: int, mean_cost: float, *, cost: float, floor: float) -> int:
-    """Return the size that should have a given cost, from the mean cost of another size.
+    """Estimate the size that has a given cost from the mean cost of another size.
 
-    The cost above that of the load-bearing memories, `floor`, is taken as proportional to the size.
+    `floor` is the cost of the load-bearing memories. The cost above it is assumed to be
+    proportional to the size.
     """
     factor = 2.0
     if mean_cost > floor and cost > floor:

@@ -1,4 +1,4 @@
-"""Comparison of policies on one history: the choice of the replays, and their result."""
+"""Comparison of policies on one history: it chooses the replays, and returns their result."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -37,9 +37,9 @@ from memlab.sources.opening import harvestable
 APPLICATIONS: Final = 10_000
 """Approximate number of applications of each policy along a long history."""
 APPLICATIONS_BY_DEFAULT: Final = 500
-"""The same if no policies are given.
+"""The same number for rules that are tried by default.
 
-The interval, 0.2% of the history, is then short beside the caps that are compared (10% and more).
+The interval is 0.2% of the history, which is short beside the compared caps (10% and more).
 """
 
 
@@ -55,10 +55,11 @@ def compare(  # noqa: PLR0913 - the history, the policies, and how they are repl
     workers: int | None = None,
     progress: bool = False,
 ) -> Comparison:
-    """Compare policies on one history: the references that each would have lost, and its cost.
+    """Compare policies on one history by the references that each would have lost, and by cost.
 
     Every policy is replayed from the first memory to the last. A reference is served if its target
-    was still present. The column ``offline_optimum`` is the optimal offline bound of that capacity.
+    was still present. The column ``offline_optimum`` is the optimal offline bound for the same
+    capacity.
 
     If a start loads the memories, a read of a present memory is assumed to leave no trace: the
     agent sees the memory without reading it. This is assumed for rules that delete and for rules
@@ -70,10 +71,11 @@ def compare(  # noqa: PLR0913 - the history, the policies, and how they are repl
     frame, references
         As for :func:`memlab.recommend_cap`.
     policies : iterable of Policy, optional
-        One for each setting to try. The default is the rules of forge-loop, BetterDB, odek and
-        MemForge, each at its own default and at sizes that cost as many tokens as the newest 10, 25
-        and 50% of the prunable memories (25, 50 and 75% if memories are searched), and rules by age
-        and by use; for a store also the policy in ``memlab.toml``.
+        One policy for each setting to try. By default, the rules of forge-loop, BetterDB, odek and
+        MemForge are tried, and rules by age and by use; for a store also the policy in
+        ``memlab.toml``. Each rule is tried at its own default, and at sizes that cost as many
+        tokens as the newest 10, 25 and 50% of the prunable memories (25, 50 and 75% if memories
+        are searched).
     every : int, optional
         Number of memories written from one application of a policy to the next. A policy that
         retires is applied at night, after at least so many memories and references. The default is
@@ -82,7 +84,7 @@ def compare(  # noqa: PLR0913 - the history, the policies, and how they are repl
     retire : bool
         Replay each policy twice: memories are deleted, or retired and can come back.
     token_budget : int, optional
-        Show only policies under which a start has a p95 within so many tokens.
+        Show only policies under which 95% of starts load at most so many tokens.
     log : DataFrame, str or Path, optional
         An access log. The default for a store is the logs in its ``memlab.toml``.
     workers : int, optional
@@ -172,7 +174,7 @@ def compare(  # noqa: PLR0913 - the history, the policies, and how they are repl
 
 
 def _tasks_of(policies: list[Policy], *, retire: bool) -> list[ReplayTask]:
-    """Return the tasks for policies that were given; with `retire`, two for each."""
+    """Return the tasks for given policies; with `retire`, each policy has two tasks."""
     tasks = []
     for policy in policies:
         if policy == KeepAll():
@@ -191,7 +193,7 @@ def can_harvest(scheme: str) -> bool:
 def _default_tasks(
     history: ReplayHistory, rules: list[Rule], levels: list[CostLevel], every: int, *, retire: bool
 ) -> list[ReplayTask]:
-    """Return the tasks if no policies were given: rules at their defaults, then at equal cost."""
+    """Return the tasks without given policies: rules at their defaults, then at equal cost."""
     tasks = [ReplayTask(rule.default, rule=rule) for rule in rules if rule.default is not None]
     for level in levels:
         cost = cost_of(walk_through(history, KeepRecent(level.cap), every=every))

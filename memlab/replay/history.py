@@ -45,15 +45,15 @@ _EPOCH = np.datetime64(0, "us")
 class ReplayHistory:
     """Rows in order of writing, and the references to them.
 
-    Moments are numbered like rows: row ``m`` is written at moment ``m``. References of moment ``m``
-    arise just before that.
+    Moments are numbered like rows: row ``m`` is written at moment ``m``. The references of moment
+    ``m`` arise just before row ``m`` is written.
 
     Attributes
     ----------
     frame, references : DataFrame
         The rows, and the references that fit them.
     target : array of int, shape (references,)
-        The row that each reference is to.
+        The row to which each reference points.
     at : array of int, shape (references,)
         The moment at which each reference arises.
     lifetimes : Lifetimes
@@ -76,7 +76,7 @@ class ReplayHistory:
     def clock(self) -> Times:
         """UTC time of each moment, shape (rows,).
 
-        It never decreases; a row without a time takes that of the row before it.
+        The times never decrease. A row without a time gets the time of the row before it.
         """
         created = self.created
         filled = np.where(np.isnat(created), _EPOCH, created)
@@ -91,7 +91,7 @@ class ReplayHistory:
     def referred(self) -> Times:
         """UTC time of each reference.
 
-        A reference without a time takes that of the row about to be written.
+        A reference without a time gets the time of the row that is written next.
         """
         recorded = time_column(self.references, col.AT)
         clock = np.append(self.clock, self.clock[-1:] if len(self) else _EPOCH)
@@ -101,9 +101,9 @@ class ReplayHistory:
     def importance(self) -> Floats:
         """Importance of each row: NaN if missing, -inf if the row was evicted by its system.
 
-        If every present memory has an importance, the system of the store ranks by importance. A
-        deleted memory without one was then evicted by that system, when it had the lowest. It gets
-        -inf, because policies would rank a missing importance highest.
+        If every present memory has an importance, the system of the store ranks by importance.
+        This system then evicted each deleted memory without an importance, because its importance
+        was the lowest. Such a memory gets -inf, because policies rank a missing importance highest.
         """
         values = float_column(self.frame, col.IMPORTANCE).copy()
         if col.DELETED_AT in self.frame:
@@ -119,7 +119,7 @@ class ReplayHistory:
         return positions_and_next(self.frame)
 
     def near_duplicates(self, policy: NearDuplicate) -> "DuplicateSearch":
-        """Return the search for near-duplicates that a policy needs; it is prepared once."""
+        """Return the search for near-duplicates that a policy needs; prepare it only once."""
         if policy not in self._near_duplicates:
             by_age = oldest_first(self.frame)
             if policy.threshold and len(self):
@@ -189,10 +189,9 @@ class DuplicateSearch(NamedTuple):
 
 
 def reads_leave_no_trace(frame: pd.DataFrame) -> bool:
-    """Return whether agents of a store see its memories without a read that is recorded.
+    """Return whether agents of a store see memories without a recorded read.
 
-    They do if the memories are loaded at start. A frame without a source is taken to have all
-    reads.
+    This is so if a start loads the memories. A frame without a source is assumed to have all reads.
     """
     return bool(frame.attrs.get(col.SOURCE)) and not frame.attrs.get(col.RECALLED)
 
@@ -442,7 +441,7 @@ class ActivationRunner(CapRunner):
         return (levels,)
 
     def reason(self) -> str:
-        """Return the reason of evictions now, which names age if age decides."""
+        """Return the reason of present evictions; it names age if age decides."""
         return self.policy.reason_by_age if self._age_decides() else self.policy.reason
 
     def _age_decides(self) -> bool:
@@ -508,7 +507,7 @@ class DuplicateRunner(Runner):
         return presorted.Deadlines(no_deadlines, self.policy.reason, when_superseded=False)
 
     def evicted(self, moment: int, now: datetime) -> EvictionsByReason:  # noqa: ARG002
-        """Return the rows that newer ones replace; none if the present rows have not changed."""
+        """Return the rows that newer rows replace; no row if the present rows have not changed."""
         by_age = self._search.by_age
         is_candidate = (
             self.usage.is_present & self.usage.is_active & self.history.lifetimes.ever_prunable
@@ -528,7 +527,7 @@ class DuplicateRunner(Runner):
     def _pairs_among(self, is_present: Flags) -> Pairs:
         """Return the pairs of near-duplicates among present rows.
 
-        Only pairs with a new row are computed; the others are known from the last application.
+        Only pairs with a new row are computed; the other pairs are kept from the last application.
         """
         pairs = [self._pairs.among(is_present)]
         is_new = is_present & ~self._present_before
@@ -556,7 +555,7 @@ RUNNERS: Final[dict[str, Callable[[Any, ReplayHistory, UsageState], Runner]]] = 
 
 
 def runner_of(policy: Policy, history: ReplayHistory, usage: UsageState) -> Runner:
-    """Return the runner of a policy, which is not a pipeline: each step has its own runner."""
+    """Return the runner of a policy. Each step of a pipeline is passed alone."""
     name = runner_name_of(policy)
     if name not in RUNNERS:
         raise ValueError(

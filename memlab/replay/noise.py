@@ -8,7 +8,7 @@ import numpy as np
 from memlab.frame.fields import Floats, Ints
 
 CONFIDENCE: Final = 0.9
-"""One-sided confidence of the limits, for all pairs of a comparison together."""
+"""One-sided confidence that the limits of all pairs of a comparison hold together."""
 
 
 class Difference(NamedTuple):

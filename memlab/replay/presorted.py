@@ -1,4 +1,4 @@
-"""Replay of steps whose order is known in advance: neither time nor use changes it.
+"""Replay of steps with a fixed order of eviction, which neither time nor use changes.
 
 A general replay applies every step at every moment to all present rows. Here each step keeps its
 rows in heaps, so that a row is processed only when it is written and when it is evicted. With 16
@@ -35,12 +35,12 @@ class Step(Protocol):
         """Record that a present row was superseded."""
 
     def remove(self, row: int) -> None:
-        """Record that a row was evicted, by this step or another, superseded or not."""
+        """Record that this step or another one evicted a row, which may be superseded."""
 
     def iter_evictions(self, now: int) -> Iterator[int]:
         """Yield the rows to evict at a time in microseconds.
 
-        The caller calls :meth:`remove` for each row before it takes the next.
+        The caller calls :meth:`remove` for each row before it takes the next one.
         """
 
 
@@ -172,9 +172,9 @@ class Ranking:
 
 
 def scope_number_of_rows(scopes: Sequence[Scope], count: int) -> Ints | None:
-    """Return the number of each row's scope; None if a number for each row cannot describe them.
+    """Return the number of each row's scope; None if a row can be in several scopes.
 
-    That is so if scopes share rows, or if the owners of a scope are not all of its members.
+    It is also None if the owners of a scope are not all of its members.
 
     >>> separate = [Scope(np.array([0, 2]), np.array([0, 2]))]
     >>> scope_number_of_rows(separate, 3).tolist()

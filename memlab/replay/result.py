@@ -93,7 +93,7 @@ class Comparison(DisplayMixin):
     memories : int or None
         Number of memories in the past.
     prunable : int or None
-        Number of them that are or were prunable.
+        Number of memories in the past that are or were prunable.
 
     Examples
     --------
@@ -134,7 +134,7 @@ class Comparison(DisplayMixin):
 
     @property
     def comparable(self) -> pd.DataFrame:
-        """The rows that can be compared: those of equal cost with others, without hindsight."""
+        """The comparable rows: those without hindsight whose cost equals that of other rows."""
         rows = self.fitting
         return rows[rows["cost_group"].notna() & ~rows["hindsight"]]
 
@@ -143,10 +143,11 @@ class Comparison(DisplayMixin):
         """The row of the advised rule.
 
         It is None if there is too little evidence, or if the advice is to keep all memories.
-        If a start loads memories, the row is taken from the cheapest cost group in which a rule
-        serves nine in ten references: the one that serves most, or that of the newest memories if
-        the difference does not exceed noise. If memories are searched, it is the row that deletes
-        most without loss.
+
+        If a start loads memories, the row is from the cheapest cost group in which a rule serves
+        nine in ten references. Of this group, it is the row that serves most, or the row of the
+        newest memories if the difference does not exceed noise. If memories are searched, it is the
+        row that deletes most without loss.
         """
         if self.references < FEW_REFERENCES:
             return None
@@ -158,7 +159,7 @@ class Comparison(DisplayMixin):
 
     @property
     def _cheapest_good(self) -> pd.Series | None:
-        """The cheapest row that serves nine in ten; used if no rows have equal cost."""
+        """The cheapest row that serves nine in ten references, for a table without equal costs."""
         rows = self.fitting[~self.fitting["hindsight"] & (self.fitting["deleted"] > 0)]
         rows = rows[(rows["served"] >= GOOD_SHARE) & (rows["options"] != "")]
         if rows.empty:
@@ -167,14 +168,14 @@ class Comparison(DisplayMixin):
 
     @property
     def _most_deleted_without_loss(self) -> pd.Series | None:
-        """The row that deletes most, of those that lose almost no reference."""
+        """Of the rows that lose almost no reference, the row that deletes most."""
         rows = self.fitting[~self.fitting["hindsight"] & (self.fitting["deleted"] > 0)]
         rows = rows[rows["lost"] <= MAX_LOST_SHARE * self.references]
         return None if rows.empty else _row_of_largest(rows, "deleted")
 
     @property
     def _best_retired(self) -> pd.Series | None:
-        """The row that serves most of those that retire; None if no policy was to retire."""
+        """Of the rows that retire memories, the row that serves most; None if there is none."""
         rows = self.fitting[self.fitting["retire"] & (self.fitting["options"] != "")]
         is_given_policy = rows["rule"] == ""  # rules tried by default have a name
         rows = rows[~rows["hindsight"] & is_given_policy]
@@ -184,7 +185,7 @@ class Comparison(DisplayMixin):
 
     @property
     def _answer_group(self) -> pd.DataFrame:
-        """The cheapest cost group in which the best row serves nine in ten; else the middle one."""
+        """The cheapest cost group whose best row serves nine in ten, or else the middle group."""
         groups = [rows for _, rows in self.comparable.groupby("cost_group")]
         for rows in groups:
             if self._best_of(rows)["served"] >= GOOD_SHARE:
@@ -235,7 +236,7 @@ class Comparison(DisplayMixin):
         return f"{untried}, so {counted_references} say nothing of them."
 
     def _answer_loaded(self, counted_references: str) -> str:
-        """Return the answer for a store whose memories are loaded at start."""
+        """Return the answer for a store whose memories a start loads."""
         rows = self._answer_group
         best = self._best_of(rows)
         tokens = f"{best['boot_tokens_mean']:,.0f} tokens at start"
@@ -329,7 +330,7 @@ class Comparison(DisplayMixin):
         return tables
 
     def _rows_to_show(self, *, by_rule: bool) -> tuple[pd.DataFrame, str]:
-        """Return the rows to show, and a remark on those that are left out.
+        """Return the rows to show, and a remark on the other rows.
 
         A row that retires is left out if retiring changes nothing.
         """
@@ -454,7 +455,7 @@ class Comparison(DisplayMixin):
         return steps
 
     def _more_references(self) -> _Step:
-        """Return the command that adds references; for an empty store, the one that checks it."""
+        """Return the command that adds references, or that checks an empty store."""
         if self.harvests:
             return _Step(
                 command("harvest", self.store), "collects the reads that agents have recorded"
@@ -479,7 +480,7 @@ def _row_of_largest(rows: pd.DataFrame, column: str) -> pd.Series:
 
 
 def _gain_over_newest(best: pd.Series, others: pd.DataFrame) -> str:
-    """Return the end of an answer for a row that serves more than the newest, beyond noise."""
+    """Return the end of an answer if a row serves more than the newest, by more than noise."""
     ending = f"{_points(best, 'gain')} more than the newest: more than noise"
     is_behind = others["behind_low"] > 0
     equally_good = others[~is_behind & (others["rule"] != best["rule"])]
@@ -489,7 +490,7 @@ def _gain_over_newest(best: pd.Series, others: pd.DataFrame) -> str:
 
 
 def _none_better(others: pd.DataFrame) -> str:
-    """Return the end of an answer for the case that another rule serves more, but within noise."""
+    """Return the end of an answer if another rule serves more, but not by more than noise."""
     if not (others["behind_low"] > 0).any():
         return "; all rules are equal within noise."
     ending = ", and no rule serves more beyond noise"

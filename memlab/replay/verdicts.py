@@ -1,4 +1,4 @@
-"""Groups of replays of equal cost, and the differences within a group with their limits."""
+"""Groups of replays with equal cost, and the differences in a group with confidence limits."""
 
 import numpy as np
 import pandas as pd
@@ -51,8 +51,8 @@ def with_verdicts(
         - ``newest``: whether the rule keeps the newest memories and deletes the others;
         - ``gain``, ``gain_low``, ``gain_high``: the served share minus that of the row in the same
           cost group that keeps the newest memories, with limits;
-        - ``behind``, ``behind_low``: the best served share in the same cost group minus that of the
-          row, with its lower limit.
+        - ``behind``, ``behind_low``: the best served share in the same cost group minus the served
+          share of the row, with the lower limit of this difference.
     """
     replays = [replay for _, replay in completed]
     groups = _cost_groups(table, completed)
@@ -128,7 +128,7 @@ def _cost_groups(table: pd.DataFrame, completed: list[CompletedTask]) -> list[in
 
 
 def _groups_by_cost(table: pd.DataFrame) -> list[int | None]:
-    """Return the number of each row's group of about equal cost; None for a row on its own."""
+    """Return the number of each row's group of similar cost; None if no other row is similar."""
     cost = table["boot_tokens_mean"].to_numpy()
     evicts = (table["deleted"] > 0).to_numpy() & (table["policy"] != KeepAll.name).to_numpy()
     groups: list[int | None] = [None] * len(table)
@@ -146,7 +146,7 @@ def _groups_by_cost(table: pd.DataFrame) -> list[int | None]:
 
 
 def _labelled_by_rule(table: pd.DataFrame, completed: list[CompletedTask]) -> pd.DataFrame:
-    """Return the table with the labels and families of rules instead of those of policies."""
+    """Return the table with labels and families of rules in place of those of policies."""
     labels = []
     families = []
     ranks_by = {}

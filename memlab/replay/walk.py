@@ -53,9 +53,9 @@ class Replay(DisplayMixin):
         retired, a reference is lost if its target was not loaded.
     boot : DataFrame
         One row for each memory written, indexed by its position: ``at``, ``boot_memories`` and
-        ``boot_tokens`` (number and tokens of the active memories then), ``held`` (number of the
-        prunable ones). If the policy was applied once more at the end, there is a last row for it,
-        whose position is that of the next memory.
+        ``boot_tokens`` (number and tokens of the active memories at that moment), ``held`` (number
+        of the prunable ones). If the policy was applied once more at the end, the last row is about
+        this application; its position is that of the next memory.
     deleted : DataFrame
         One row for each memory that is deleted or retired at the end, in the order of eviction:
         ``memory_id``, ``position``, ``tokens``, ``deleted_at_position``, ``step``.
@@ -105,11 +105,11 @@ class Replay(DisplayMixin):
 
     @cached_property
     def regret(self) -> pd.DataFrame:
-        """Rows that were evicted and referred to later, by ``memory_id``, most references first.
+        """Evicted rows with later references, by ``memory_id``, most references first.
 
-        The columns are ``lost``, the number of references lost; ``first_at_position`` and
-        ``first_at`` of the first of them; and ``deleted_at_position`` and ``step`` of the eviction
-        before it.
+        The columns are ``lost``, the number of lost references; ``first_at_position`` and
+        ``first_at`` of the first lost reference; and ``deleted_at_position`` and ``step`` of the
+        eviction before this reference.
         """
         missed = self.references[~self.references[KEPT]]
         table = missed.groupby(col.TARGET_ID, sort=False).agg(
@@ -126,7 +126,7 @@ class Replay(DisplayMixin):
     def regret_over_time(self) -> pd.DataFrame:
         """Cumulative numbers of references and of lost references, one row for each reference.
 
-        It is indexed by ``at_position``, with the columns ``at``, ``references`` and ``lost``.
+        The index is ``at_position``, and the columns are ``at``, ``references`` and ``lost``.
         """
         references = self.references
         table = pd.DataFrame(
@@ -229,14 +229,14 @@ def replay(  # noqa: PLR0913 - the history, the rule, and how it is applied
     Rows are written in order of position, each at its creation time (on a clock that never runs
     backward). Then the rows that it supersedes become superseded, and the policy is applied. A
     reference arises just before the row at its ``at_position`` is written, and is served if its
-    target is present. A deleted row never returns. A retired row can still be found, and every
-    night the policy decides about all rows, loaded and retired, as a plan does.
+    target is present. A deleted row never returns. A retired row can still be found: every night
+    the policy decides about all loaded and retired rows, as a plan does.
 
     A reference counts as an access. ``last_accessed_at`` and ``access_count`` (days) are computed
-    from the references served so far (or found, if memories are retired); the values in a frame are
-    ignored, because they are later. Other signals are used as they are. Superseded rows are present
-    until the policy removes them. A policy that learns does so at each moment from everything that
-    was written and referred to by then.
+    from the references served so far, which include those that found a retired memory. The values
+    in a frame are ignored, because they are from a later time. Other signals are used as they are.
+    Superseded rows are present until the policy removes them. A policy that learns is fitted again
+    at each moment, to all rows and references up to this moment.
 
     Parameters
     ----------
@@ -256,12 +256,12 @@ def replay(  # noqa: PLR0913 - the history, the rule, and how it is applied
     now : datetime, optional
         Apply the policy once more at this time, after the last row.
     retire : bool
-        Remove rows from what a start loads, to which they can come back, rather than delete them.
-        Superseded rows are not loaded and so are never retired.
+        Retire rows instead of deleting them: a start does not load them until they return.
+        Superseded rows are not loaded, and so they are never retired.
     silent : bool
-        Whether a read of a present memory leaves no trace: it is served, but the policy does not
-        see it. This applies to deleting and to retiring, so that both are judged by the same
-        evidence. References by name are always seen.
+        Whether a read of a present memory leaves no trace. Such a read is served, but the policy
+        does not see it. The same holds with and without `retire`, so that both have the same
+        evidence. The policy always sees references by name.
 
     Returns
     -------
@@ -482,7 +482,7 @@ class _Walk:
 
 
 class _Night(NamedTuple):
-    """A midnight, and the numbers of references and rows before it."""
+    """A midnight, with the number of references and the number of rows before it."""
 
     midnight: np.datetime64
     references: int
@@ -540,12 +540,12 @@ class OfflineOptimum:
 def offline_optimum(
     frame: HistoryLike, references: pd.DataFrame | None, capacity: int
 ) -> OfflineOptimum:
-    """Return the optimal offline bound: the most that any policy of that capacity could serve.
+    """Return the optimal offline bound: the most references that any policy could serve.
 
-    The bound uses all later references, so it applies to a replay and is no policy for a store. It
-    is the offline optimum of caching with bypass (Belady 1966): a memory need not be held if it is
-    not referred to again. It is computed as a maximum k-colorable set of intervals (Carlisle and
-    Lloyd 1995).
+    The bound holds for all policies with the given capacity. It uses later references, which no
+    policy can know, so it is only for comparisons. It is the offline optimum of caching with bypass
+    (Belady 1966): a memory without a later reference need not be held. It is computed as a maximum
+    k-colorable set of intervals (Carlisle and Lloyd 1995).
 
     Parameters
     ----------
@@ -580,11 +580,11 @@ def offline_optimum(
 def bound_of(history: ReplayHistory, capacity: int) -> OfflineOptimum:
     """Return the optimal offline bound of a prepared history; see :func:`offline_optimum`.
 
-    To serve a reference, a policy must hold its target from the previous reference to it, or from
-    when it was written. This interval takes one of `capacity` slots. The largest set of intervals
-    that fits into the slots is found greedily: intervals are taken in order of their ends, and each
-    is put into the slot that became free last before its start (Carlisle and Lloyd 1995).
-    Load-bearing and superseded rows need no slot.
+    To serve a reference, a policy must hold the target since the previous reference to the target,
+    or since the target was written. This interval takes one of `capacity` slots. The largest set of
+    intervals that fits into the slots is found greedily: intervals are taken in order of their
+    ends, and each is put into the slot that became free last before the start of the interval
+    (Carlisle and Lloyd 1995). Load-bearing and superseded rows need no slot.
     """
     start, stop = _intervals(history)
     kept = stop <= start

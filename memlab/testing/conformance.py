@@ -388,7 +388,7 @@ class DeletingSuite(ReadingSuite):
         ("applies", "step"), [*product([True], APPLY_STEPS), *product([False], RESTORE_STEPS)]
     )
     def test_killed_process_loses_nothing(self, lab: Lab, applies: bool, step: str) -> None:
-        was_atomic = is_atomic(lab)  # asked first, because opening may finish what was interrupted
+        was_atomic = is_atomic(lab)  # before opening, which may finish an interrupted change
         before = lab.exactly()
         plan = memlab.plan(lab.name, memlab.KeepRecent(3))
         deleted_keys = {memory.key for memory in plan.memories}
@@ -546,7 +546,7 @@ def result_or_none(
 
 
 def files_outside(folder: Path, lab: Lab) -> dict[Path, bytes]:
-    """Return the content of each file below a folder that is not the store's or its archive's."""
+    """Return the content of each file below a folder, except the files of the store and archive."""
     source = open_source(lab.name)
     archive = str(source.archive_path)
     store = str(source.local_path or archive)  # a server has no file
@@ -625,7 +625,7 @@ def fingerprints(records: list[tuple[Key, bytes]], lab: Lab | Path) -> dict[Key,
 
 
 def delete_all(lab: Lab | Path, records: list[tuple[Key, bytes]], **options: Any) -> int:
-    """Delete memories that are as in their records, without an archive."""
+    """Delete memories that are unchanged since their records were read, without an archive."""
     with source_of(lab).changing() as writer:
         return writer.delete(fingerprints(records, lab), **options)
 

@@ -1,4 +1,4 @@
-"""Forged values, archives and plans, as an attacker could write them; each comes from a seed."""
+"""Forged values, archives and plans, as an attacker could write them. A seed determines each."""
 
 import json
 import random
@@ -199,7 +199,7 @@ _IMPOSSIBLE: Final = (
     AttributeError,
     RecursionError,
 )
-"""Errors of a change that an earlier change made impossible, such as one of a table it dropped."""
+"""Errors of a change that an earlier one made impossible, for example by dropping a table."""
 
 
 def _record(fields: str, paths: str) -> dict[str, Any]:

@@ -92,7 +92,7 @@ class Lab:
     def fill(self, count: int) -> None:
         """Create the store with `count` memories, oldest first.
 
-        They should have everything that the store can hold, for example odd texts
+        The memories should have everything that the store can hold, for example odd texts
         (:data:`TEXTS`), blobs, vectors, expiry dates and rows of other tables. At most the first
         memory is load-bearing; all others are prunable.
         """
@@ -115,16 +115,16 @@ class Lab:
         return b""
 
     def others(self) -> dict[str, str]:
-        """Return the texts of other files than memories, by path below the store's folder.
+        """Return the texts of files that are not memories, by path below the store's folder.
 
         The suite writes these files and checks that they stay as they are.
         """
         return {"beside.md": "somebody else's\n"}
 
     def exactly(self) -> dict[Key, Any]:
-        """Return everything that is stored of each memory, by key.
+        """Return by key everything that the store has of each memory.
 
-        An undo must bring back the same, to the byte.
+        An undo must restore it byte for byte.
 
         Raises
         ------

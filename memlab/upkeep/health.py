@@ -1,4 +1,4 @@
-"""Health checks of a store, which only read it and report faults as results, not exceptions."""
+"""Health checks of a store. They only read the store, and report faults as results."""
 
 import sqlite3
 import warnings
@@ -90,7 +90,7 @@ class Check:
     summary : str
         The finding in a sentence.
     advice : str
-        What to do about it; empty if there is nothing to do.
+        An instruction to mend the fault; empty if there is nothing to do.
     counts : dict of str to int
         Numbers of the finding, by JSON key.
     details : tuple of str
@@ -123,7 +123,7 @@ class Diagnosis(DisplayMixin):
         return {"store": self.store, "status": str(self.status), "checks": checks}
 
     def sheet(self) -> TextPage:
-        """Return the page that is printed."""
+        """Return the diagnosis as a page."""
         facts = []
         for check in self.checks:
             facts.append((f"{check.status:<4} {check.name}", check.summary))
@@ -369,9 +369,9 @@ def _mending_lines(
 ) -> list[str]:
     """Return the lines that mend a row: the command that sets its faulty columns to valid values.
 
-    A creation time becomes that of the nearest row before with a valid one, else of the nearest
-    row after. If no row has one, a line asks for it. `created` has the valid creation times by row
-    number, without those in the future.
+    An invalid creation time is replaced by that of the nearest earlier row with a valid time, or
+    else of the nearest later row. If no row has a valid time, a line asks for one. `created` has
+    the valid creation times by row number, without times in the future.
     """
     values = []
     undated = ""
@@ -411,7 +411,7 @@ def _update(store: str, position: int, values: Sequence[str]) -> str:
 
 
 def _nearest(positions: "pd.Index[int]", position: int) -> int | None:
-    """Return the largest of the positions before one, else the smallest after it; None for none."""
+    """Return the nearest smaller position, or else the nearest larger one; None without others."""
     before = positions[positions < position]
     after = positions[positions > position]
     if len(before):
@@ -422,7 +422,7 @@ def _nearest(positions: "pd.Index[int]", position: int) -> int | None:
 
 
 def _tags(frame: pd.DataFrame, protected: Collection[str]) -> Check:
-    """Find misspelled tags: those that resemble a tag that protects, and do not protect."""
+    """Find misspelled tags, which resemble a protected tag but do not protect."""
     counts: Counter[str] = Counter()
     for tags_of_memory in frame.loc[frame[col.PRUNABLE], col.TAGS]:
         counts.update(set(tags_of_memory))
@@ -455,7 +455,7 @@ def _tags(frame: pd.DataFrame, protected: Collection[str]) -> Check:
 
 
 def _supersession(source: Source, frame: pd.DataFrame) -> Check:
-    """Find superseded memories whose successor is missing, or is superseded by them in a cycle."""
+    """Find superseded memories without an existing successor, or in a cycle of successors."""
     successor = frame[frame[col.SUPERSEDED_BY].notna()].set_index(col.MEMORY_ID)[col.SUPERSEDED_BY]
     links = dict(zip(successor.index, successor, strict=True))
     ids_in_store = set(frame[col.MEMORY_ID].dropna())
@@ -489,8 +489,8 @@ def _supersession(source: Source, frame: pd.DataFrame) -> Check:
 def _ids_in_cycles(links: Mapping[str, str]) -> list[str]:
     """Return the ids that are on a cycle of links from each memory to its successor.
 
-    Memories to which no link leads are removed, until each memory that is left has a predecessor
-    (topological sorting, Kahn 1962).
+    Memories without a predecessor are removed until every remaining memory has one (topological
+    sorting, Kahn 1962).
     """
     predecessors = Counter(links.values())
     removed = [memory_id for memory_id in links if memory_id not in predecessors]
@@ -503,7 +503,7 @@ def _ids_in_cycles(links: Mapping[str, str]) -> list[str]:
 
 
 def _archived_ids(source: Source, searched_ids: Collection[str]) -> set[str]:
-    """Return the searched ids that belong to an archived memory."""
+    """Return those of the ids that belong to an archived memory."""
 
     def read(archive: OpenArchive) -> set[str]:
         ids = set()
@@ -519,7 +519,7 @@ def _archived_ids(source: Source, searched_ids: Collection[str]) -> set[str]:
 
 
 def _insertion_order(frame: pd.DataFrame) -> Check:
-    """Find rows with a creation time before that of a row inserted earlier."""
+    """Find rows that were created before a row that was inserted earlier."""
     created = frame[col.CREATED_AT].dropna()
     late = int((created < created.cummax()).sum())
     memories = counted(len(created))
@@ -576,7 +576,7 @@ def _future(
 
 
 def _lost(source: Source) -> Iterator[Check]:
-    """Yield a check if other programs deleted memories, or if that cannot be known."""
+    """Yield a check if other programs deleted memories, or if deletions cannot be detected."""
     # another check reports a broken archive
     with suppress(MemlabError), warnings.catch_warnings(action="ignore"):
         unknown = note_on_unknown_losses(source)
@@ -612,7 +612,7 @@ def _space(file: Path) -> Check:
 
 
 def _archive(source: Source) -> Check:
-    """Compare the archive with the store; without an archive, look for one of a former name."""
+    """Compare the archive with the store. Without an archive, look for that of a former name."""
     archive = source.archive
     if not archive.exists:
         return _missing_archive(source)
@@ -624,7 +624,7 @@ def _archive(source: Source) -> Check:
 
 
 def _missing_archive(source: Source) -> Check:
-    """Check whether a store without an archive was renamed or moved, and its archive was not."""
+    """Check whether a store without an archive was renamed or moved without its archive."""
     archive = source.archive
     former_archive = archive.former_name()
     candidate_archives = archive.archives_of_missing_folders() if source.is_folder else []
@@ -674,7 +674,7 @@ def _documents_checks(
     documents : mapping of Entry to sequence of str
         The names of the documents by plan.
     what_happened : str
-        The words for what the plans did with them, such as ``"retired in FOLDER"``.
+        Text about the action of the plans, such as ``"retired in FOLDER"``.
     """
     for entry, names in documents.items():
         kind = "that is no memory was" if len(names) == 1 else "that are no memories were"
@@ -731,7 +731,7 @@ def _retired_documents(source: Source) -> dict[Entry, list[str]]:
 
 
 def _archive_file(source: Source) -> Iterator[Check]:
-    """Yield a check of the archive's folder, its permissions, and whether git ignores it."""
+    """Yield checks of the archive's folder: its permissions, and whether git ignores it."""
     with suppress(MemlabError, OSError):
         archive = source.archive
         if not archive.exists:

@@ -29,11 +29,11 @@ from memlab.text import DisplayMixin, TextPage, command, counted, in_bytes, with
 from memlab.upkeep.health import Diagnosis, Status, doctor
 
 MAX_PLANS: Final = 3
-"""Maximum number of plans made in one run, if the store changes before each is applied."""
+"""Maximum number of plans that a step makes if the store changes before each is applied."""
 _SHORTEST_ARCHIVE_FOR: Final = timedelta(days=1)
 """Value of ``archive_for`` below which a run must be confirmed by ``yes``."""
 _LONGEST_IDLE: Final = timedelta(days=3 * 365)
-"""Time without a write to the store above which the clock is assumed to be wrong."""
+"""If nothing was written to the store for a longer time, the clock is assumed to be wrong."""
 
 
 class StepOutcome(StrEnum):
@@ -127,13 +127,13 @@ class Maintenance(DisplayMixin):
         }
 
     def next_steps(self) -> list[str]:
-        """Return the line that says how to apply a dry run; empty if there is no work."""
+        """Return the line with the command that applies a dry run; empty if there is no work."""
         if not self.has_work:
             return []
         return ["nothing was changed; add --apply to do it"]
 
     def sheet(self) -> TextPage:
-        """Return the page that is printed."""
+        """Return the result as a page."""
         facts = [(f"{step.outcome:<7} {step.name}", step.message) for step in self.steps]
         if self.undo:
             facts.append(("        undo", self.undo))
@@ -160,9 +160,9 @@ def maintain(
     3. ``harvest`` (``harvest``): add reads to the access log.
     4. ``compact`` (``policy``): apply the policy. The step fails if the policy's number has
        expired; the number ``"auto"`` is computed on each run. With ``retire = true`` memories are
-       retired instead of deleted, and those that were needed since return.
+       retired instead of deleted, and retired memories that were needed since then return.
     5. ``delete`` (``delete_retired_after``): delete memories that have been retired for so long.
-    6. ``drop`` (``archive_for``): erase memories from the archive that it has kept for so long.
+    6. ``drop`` (``archive_for``): erase memories that were in the archive for so long.
     7. ``vacuum`` (``vacuum_free``): rewrite the file if this share of it is free.
 
     A run that would delete or retire more than ``max_per_run`` memories, or all prunable ones,
@@ -180,7 +180,7 @@ def maintain(
     all_prunable : bool
         Whether to allow a plan that keeps no prunable memory loaded, as for :func:`memlab.apply`.
     now : datetime, optional
-        The current time, with a time zone; by default the clock's.
+        The current time, with a time zone; by default the time of the clock.
 
     Returns
     -------
@@ -245,7 +245,7 @@ class _Run:
             raise StoreError(f"there is no store {source.name}; check the path")
 
     def _check_settings(self, *, yes: bool) -> None:
-        """Raise SettingsError if no setting turns a step on, or settings do not go together."""
+        """Raise SettingsError if no setting turns a step on, or if settings are in conflict."""
         settings = self._settings
         archive_for = settings.archive_for
         turns_a_step_on = (
@@ -324,7 +324,7 @@ class _Run:
     def _clock_fault(self) -> str:
         """Return a message if the clock is far ahead of the last write; empty if it is plausible.
 
-        Ages are computed from the clock, so that a wrong one would erase or delete too much.
+        Ages are computed from the clock, so with a wrong clock too much would be deleted.
         """
         now = self._now
         paths = (self._source.local_path, self._source.archive_path)
@@ -376,7 +376,7 @@ class _Run:
     def _compare_replacement(self, policy: Policy, note: str) -> tuple[StepOutcome, str]:
         """Compare with the policy that replaced the one in the settings; change no memory.
 
-        If the run applies, the settings name the new policy afterwards, for the next run.
+        A run that is applied writes the new policy into the settings, for the next run.
         """
         plan_made = plan(self._source, policy, retire=self._settings.retire, now=self._now)
         self._plans["compact"] = plan_made
@@ -462,7 +462,7 @@ class _Run:
     def _delete_retired(self) -> tuple[StepOutcome, str]:
         """Delete memories that were retired long ago.
 
-        The step runs after `_compact`, which returns those that were needed meanwhile.
+        The step runs after `_compact`, which returns retired memories that were needed meanwhile.
         """
         age = self._settings.delete_retired_after or timedelta()
         outcome, plan_made = self._plan_and_apply("delete", LongRetired(age))
@@ -473,7 +473,7 @@ class _Run:
         return outcome, message
 
     def _harvest(self) -> tuple[StepOutcome, str]:
-        """Add reads to the access log. The step runs before the policy decides by them."""
+        """Add reads to the access log. The step runs before the policy uses these reads."""
         location = str(self._settings.harvest)
         log = self._settings.log[0]  # reads are added to the first log
         is_path = "://" not in location and not is_named_by_scheme(location)
@@ -494,7 +494,7 @@ class _Run:
         return outcome, f"{counted(copied)}, new or changed, into the archive"
 
     def _drop(self) -> tuple[StepOutcome, str]:
-        """Erase memories from the archive that it has kept longer than ``archive_for``."""
+        """Erase memories that were in the archive for longer than ``archive_for``."""
         age = self._settings.archive_for
         if age is None:
             return StepOutcome.OFF, "archive_for is not set: the archive keeps everything"
@@ -542,8 +542,8 @@ class _Run:
 def _worst_checks_in_words(diagnosis: Diagnosis) -> str:
     """Return the checks with the worst status, each as its name and its summary.
 
-    Of several checks with the same summary only the name of the first is listed, in the position
-    of the last.
+    If several checks have the same summary, only one is listed: with the name of the first, at the
+    place of the last.
     """
     name_of: dict[str, str] = {}
     for check in diagnosis.checks:
