@@ -72,7 +72,7 @@ def insert_deleted(undo: Undo) -> InsertedMemories:
             undo.on_step("checked")
             if missing.known_keys:
                 if len(missing.known_keys) == copied.entry.memories:
-                    # All of them come back, so the index from before the plan can be restored.
+                    # All memories of the plan are inserted, so the index from before the plan can be restored.
                     writer.index_before = undo.recorded.index_before
                 inserted = writer.insert(missing, on_step=undo.on_step)
                 undo.on_step("verified")
@@ -159,7 +159,7 @@ def _missing(change: StoreChange, copied: CopiedRecords) -> CopiedRecords:
 
 
 def _ways_around(source: Source, entry: Entry, free_ids: Sequence[str]) -> str:
-    """Return as advice the commands that restore a plan although some of its places are taken."""
+    """Return the advice for restoring a plan if some of its places are taken."""
     digest = entry.digest[:12]
     elsewhere = all_elsewhere(source, digest)
     if not free_ids:

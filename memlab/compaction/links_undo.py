@@ -44,7 +44,7 @@ def undo_links(undo: Undo) -> Restored:
 
 
 def _links_to_set(undo: Undo, writer: SupersedingWriter) -> dict[Key, str | None]:
-    """Return by key the links to set so that a plan is undone, for the requested ids.
+    """Return the links to set so that a plan is undone, by key, for the requested ids.
 
     A link is the id of the memory that supersedes, or None for a memory that is loaded. Memories
     that have the link already are left out.
@@ -88,7 +88,7 @@ def _links_to_set(undo: Undo, writer: SupersedingWriter) -> dict[Key, str | None
 
 
 def _former_links(plan: Plan, source: Source, reader: Reader) -> dict[Key, str]:
-    """Return by key the ids of memories that a plan returned and that may be retired again.
+    """Return the ids of memories that a plan returned and that may be retired again, by key.
 
     A retired memory is superseded by itself. A memory that is load-bearing by now stays loaded and
     is left out.

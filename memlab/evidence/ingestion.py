@@ -235,8 +235,8 @@ def harvest(
     logged_ids = {read.id for read in logged_uses.values() if read.kind == READ}
     recorded_ids = logged_uses.keys() | excluded_uses.keys()
     new = [read for read in harvested.reads if read.id not in recorded_ids]
-    # These reads are in the log and turned out to be no evidence of a need. The log gets a second
-    # line with their kind, and the last line of an id counts.
+    # These reads are in the log although they turned out to be no evidence of a need. Each gets a
+    # second line with its kind, and the last line of an id counts.
     reclassified = [read for read in harvested.excluded if read.id in logged_ids]
     new_excluded = [read for read in harvested.excluded if read.id not in excluded_uses]
     new_writes = [write for write in harvested.writes if write.id not in excluded_uses]

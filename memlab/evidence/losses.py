@@ -442,7 +442,7 @@ def losses_of(
 
 
 class _Request(NamedTuple):
-    """A request for a lost memory: its id, the time, and the column that counts the request."""
+    """A request for a lost memory: the id of the memory, the time, and the column that counts it."""
 
     memory_id: str
     at: Any

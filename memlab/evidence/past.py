@@ -612,7 +612,7 @@ def _may_be_capped(past: pd.DataFrame, free: Ints) -> Flags:
         deleted_at = np.where(np.isnat(moments), 0, moments.astype(np.int64))
     is_prunable_and_present = past[c.PRUNABLE].to_numpy(bool)
     is_deleted = (deleted_at != 0) & ~past[c.LOAD_BEARING].to_numpy(bool)
-    # A present memory is deleted after all others, if ever. Memories that no cap deletes do not
+    # A present memory is treated as deleted after all others. Memories that no cap deletes do not
     # count: their times lie outside of all others.
     latest = np.select([is_prunable_and_present, is_deleted], [_AFTER_ALL, deleted_at], _BEFORE_ALL)
     earliest = np.where(is_deleted, deleted_at, _AFTER_ALL)

@@ -244,7 +244,7 @@ def references_and_counts(
 
 
 def _add_named(mentions: _Mentions, frame: pd.DataFrame) -> None:
-    """Add the mentions by name: as evidence, as superseded, and by what superseded a row."""
+    """Add the mentions by name: as evidence, in `supersedes`, and in `superseded_by`."""
     ids = pd.Index(frame[c.MEMORY_ID])
     gap = rows_of_gaps(frame)
     at, names = _unrolled(frame[c.EVIDENCE_REFS])

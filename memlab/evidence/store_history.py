@@ -465,7 +465,7 @@ class _Snapshot:
 
     @property
     def moment(self) -> datetime | None:
-        """When the rows were read; None if they are not read yet or just now, and for a frame."""
+        """Time at which the rows were read; None for a frame, and before the reading has ended."""
         is_read = self._frame is None and "rows" in vars(self)
         if not is_read or self._is_current:
             return None
@@ -561,7 +561,7 @@ class _Snapshot:
         return self.source
 
     def _is_touched(self) -> bool:
-        """Return whether the files are not known to be unchanged since the rows were read."""
+        """Return whether the files may have changed since the rows were read."""
         return self._files is None or self._files != file_states(self._store)
 
     def _is_changed(self, rows_now: pd.DataFrame) -> bool:

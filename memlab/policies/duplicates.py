@@ -246,8 +246,8 @@ def replace_older(
     rows = np.arange(len(is_trusted_row))
     replaced: list[Replacement] = []
     compared_pairs = []
-    # A block is compared only with rows that are still present, so that many equal texts, of which
-    # only the newest stays, are compared fast.
+    # A block is compared only with rows that are still present. Of many equal texts, only the
+    # newest stays present, so equal texts do not slow the comparison down.
     for start in range(0, len(is_trusted_row), BLOCK):
         block = rows[start : start + BLOCK]
         pairs = search.pairs(block, np.flatnonzero(is_present[: block[-1] + 1]))

@@ -519,7 +519,7 @@ def prepared(  # noqa: PLR0913 - those of prepare_sizing, the call and the momen
     past, past_references = with_references(frame, references, call=call)
     frame, references = in_reach(past, past_references)
     is_read = references[c.KIND] == "log"
-    # Without references, it is the kind of references that such a store will have.
+    # Without references, assume the kind of references that a store of this kind will have.
     expected_reads = 1.0 if c.LOADED_AT_START in frame else 0.0
     reads = float(is_read.mean()) if len(is_read) else expected_reads
     if law is None:

@@ -204,7 +204,7 @@ class Source(ABC):
 
     @property
     def index(self) -> StartIndex | None:
-        """The index of its memories of which a start loads a part; None for most sources."""
+        """The index that an agent loads at its start, all or in part; None for most sources."""
         if self.index_type is None:
             return None
         index: StartIndex = self.index_type(self)
@@ -232,7 +232,7 @@ class Source(ABC):
 
     @property
     def read_only_reason(self) -> str:
-        """Why memlab deletes nothing from it, and what to do instead; empty if it deletes."""
+        """Reason why memlab does not delete from the store, with advice; empty if it deletes."""
         is_overridden = type(self).changing is not Source.changing
         if not is_overridden:
             return f"memlab deletes nothing from {self.name}; delete with its system's own tools"
@@ -471,7 +471,7 @@ class Source(ABC):
         return None
 
     def diagnostics(self) -> Sequence[Diagnostic]:
-        """Return the diagnostics of this kind of store, those that found nothing included."""
+        """Return the diagnostics of this kind of store, including those that found nothing."""
         return ()
 
     def narrowest_mode(self) -> int:
@@ -483,7 +483,7 @@ class Source(ABC):
         return False
 
     def check_sound(self) -> None:
-        """Raise StoreError if its file is damaged, because a deletion could lose more data.
+        """Raise StoreError if the store's file is damaged: a deletion could lose more data.
 
         Restoring, exporting and copying are still allowed.
         """
@@ -495,11 +495,11 @@ class Source(ABC):
         return None
 
     def find_project(self) -> Project | None:
-        """Return the project that its memories are about; None if that is not known."""
+        """Return the project that the memories are about; None if it is not known."""
         return None
 
     def siblings(self) -> "Sequence[Source]":
-        """Return the stores of other projects that lie beside it; none for most systems."""
+        """Return the stores of other projects beside this store; none for most systems."""
         return ()
 
     def content_for_digest(self, record: bytes) -> bytes:
@@ -526,7 +526,7 @@ class Source(ABC):
         return not json.loads(record).get("body")
 
     def no_reads_message(self) -> str:
-        """Return the message that its system records no reads which could be harvested."""
+        """Return the message for a system that records no reads to harvest."""
         log = "memlab.AccessLog('reads.jsonl')"
         return f"{self.name} holds no record of reads; let its agent write one with {log}"
 

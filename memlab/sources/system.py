@@ -12,7 +12,7 @@ _PACKAGE: Final = "memlab.systems"
 
 
 NOT_LOADED: Final = "recalled from"
-"""Value of :attr:`System.start` for a system of which a start loads nothing."""
+"""Value of :attr:`System.start` for a system whose agents load no memory at a start."""
 
 
 class System(NamedTuple):

@@ -245,10 +245,10 @@ class _MissingEntry(NamedTuple):
 
 
 def _place_for(stored_entry: Mapping[str, Any], ids: list[str | None]) -> int:
-    """Return the place of an entry in a list with these session ids.
+    """Return the place at which to insert a stored entry into a list with these session ids.
 
-    It is the former place if the former predecessor is before it, else after the predecessor, else
-    the end of the list.
+    It is the entry's former place if its former predecessor is still just before that place. It is
+    otherwise the place after the predecessor. If the predecessor is missing, it is the end.
     """
     former_place = int(stored_entry["at"])
     predecessor = stored_entry["above"]

@@ -41,7 +41,7 @@ _SWEEP: Final = "__dreaming"
 _MOST_LOADED_CHARS: Final = 20_000
 """Maximum number of characters of a file that a start loads by default; 12,000 in some versions."""
 _LONG_TERM: Final = (INDEX, "SOUL.md")
-"""Files of which a folder with daily notes needs one to be recognised as a workspace."""
+"""A folder with daily notes is recognised as a workspace only if it has one of these files."""
 _AGENTS_FILES: Final = (
     "AGENTS.md",
     "SOUL.md",

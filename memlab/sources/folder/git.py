@@ -138,8 +138,7 @@ class FileLifetime:
     """A committed file from its first to its last commit, across renames."""
 
     name: str
-    """Its last path in the folder; for a file that was moved out of the store, its last path there.
-    """
+    """Its last path in the folder; if it was moved out of the store, its last path in the store."""
     is_in_head: bool = False
     """Whether the newest commit has it."""
     mode: int = 0o644
@@ -253,7 +252,7 @@ def _newest(folder: Path, root: Path) -> tuple[str, bool]:
     if "dubious ownership" in message or "unsafe repository" in message:
         trust = in_shell("git", "config", "--global", "--add", "safe.directory", str(root))
         raise ValueError(f"{root} belongs to somebody else; if you trust it: {trust}")
-    # The first answer is that to --is-inside-work-tree; after an error there may be none.
+    # The first answer is for --is-inside-work-tree. After an error there may be no answer.
     has_no_work_tree = answers[:1] == ["false"] or "bare repository" in message
     has_no_commit = "unknown revision" in message
     if has_no_work_tree or has_no_commit:
@@ -292,7 +291,7 @@ def _read(folder: Path, head: str, kind: type[Index], *, is_shallow: bool) -> Gi
 
 
 class _Walk:
-    """Walk over the commits, newest first, that builds the lifetimes of files."""
+    """Builds the lifetimes of files by walking over the commits, newest first."""
 
     def __init__(
         self,
@@ -304,7 +303,7 @@ class _Walk:
         read_blob: BlobReader,
     ) -> None:
         self.is_complete = True
-        """Whether all contents could be read that were compared to find renames."""
+        """Whether all contents that were compared to find renames could be read."""
         self._folder = folder
         self._kind = kind
         self._read_blob = read_blob

@@ -13,7 +13,7 @@ from memlab.store.records import fingerprint_of
 from memlab.store.shapes import check_integer, check_type
 
 _LAST_COPIED_AT: Final = "copied_at"
-"""Name in the table ``about`` of the time at which the store was copied last."""
+"""Name of the time of the last copying in the table ``about``."""
 _CREATE_PRESENT_TABLE: Final = (
     "CREATE TEMP TABLE IF NOT EXISTS present (memory_id TEXT PRIMARY KEY, digest BLOB)"
 )
@@ -23,8 +23,7 @@ _IS_NEWLY_MISSING: Final = (
     "missed_at IS NULL AND NOT EXISTS (SELECT 1 FROM temp.present WHERE present.memory_id = "
     "copies.memory_id AND present.digest = copies.digest)"
 )
-"""SQL condition of the copies whose content is not in the store now, and was at the last copying.
-"""
+"""SQL condition of the copies whose content was in the store at the last copying and is not now."""
 
 
 class Content(NamedTuple):

@@ -96,7 +96,7 @@ def index_versions_in(archive: OpenArchive, digest: str) -> dict[str, IndexVersi
 
 
 def forget_index_versions(archive: OpenArchive) -> None:
-    """Delete all versions, because they quote memories that are erased.
+    """Delete all versions of indexes, because they quote memories that are erased.
 
     Plans that changed an index are deleted, too. They quote such memories, and cannot be undone
     without the versions. This runs in the transaction of the caller.

@@ -1295,7 +1295,7 @@ def _with_lines_of(
 
 
 def _edited_texts(texts: Sequence[str], unedited: str) -> list[str]:
-    """Return the texts of the entries of a memory if any of them was edited; else empty."""
+    """Return the texts of a memory's entries if one was edited; return an empty list if none was."""
     if any(text.strip() != unedited.strip() for text in texts):
         return list(texts)
     return []

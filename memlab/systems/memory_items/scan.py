@@ -158,8 +158,8 @@ def _read(
     """Return a batch of rows. A batch whose texts are too large to be joined is read in halves.
 
     `previous_texts` holds the joined texts of the previous batch until those of this batch are
-    read: freed memory would go back to the system, and allocating it again takes as long as the
-    reading.
+    read. If they were freed earlier, the memory would go back to the system, and allocating it
+    again takes as long as the reading.
     """
     connection.text_factory = bytes
     try:
