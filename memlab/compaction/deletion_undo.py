@@ -72,7 +72,7 @@ def insert_deleted(undo: Undo) -> InsertedMemories:
             undo.on_step("checked")
             if missing.known_keys:
                 if len(missing.known_keys) == copied.entry.memories:
-                    # All memories of the plan are inserted, so the index from before the plan can be restored.
+                    # All memories of the plan are inserted, so its former index can be restored.
                     writer.index_before = undo.recorded.index_before
                 inserted = writer.insert(missing, on_step=undo.on_step)
                 undo.on_step("verified")

@@ -442,7 +442,7 @@ def losses_of(
 
 
 class _Request(NamedTuple):
-    """A request for a lost memory: the id of the memory, the time, and the column that counts it."""
+    """A request for a lost memory: the memory's id, the time, and the column that counts it."""
 
     memory_id: str
     at: Any

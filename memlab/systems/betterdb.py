@@ -513,7 +513,7 @@ def _hashes_in_answers(
 ) -> Iterator[tuple[bytes, Hash]]:
     """Yield the hashes that are memories. Each has two answers: its fields, and its expiry time.
 
-    A hash with usage fields alone is not a memory. The recall of a deleted memory leaves one behind.
+    A hash with usage fields alone is not a memory. Recalling a deleted memory leaves one.
     """
     field_answers = answers[::2]
     expiry_answers = answers[1::2]

@@ -17,14 +17,14 @@ from memlab.errors import ChangedWhileReadError, StalePlanError, StoreError
 from memlab.sources.folder import files as folder_files
 from memlab.sources.folder.change import FolderChange, MemoryParts, changed_folder
 from memlab.sources.folder.files import Folder, opened_folder
-from memlab.sources.folder.journal import FolderMoment, Index, folder_moment
+from memlab.sources.folder.journal import FolderMoment, FolderRules, folder_moment
 from tests.support.crashing import Crashed, crash_everywhere, crashing
 
 Steps = dict[str, Callable[[], object]]
 
 
 @dataclass
-class Lines(Index):
+class Lines(FolderRules):
     """An index with a line for each file, ``name:words``; puts a line back by its number."""
 
     index_first: bool

@@ -28,7 +28,14 @@ from typing import Any, Final, NamedTuple
 from memlab.errors import ArchiveError, StalePlanError, StoreError
 from memlab.sources.folder import journal
 from memlab.sources.folder.files import FileCopy, Folder, opened_folder
-from memlab.sources.folder.journal import PENDING, Entry, Index, IndexSwap, MovedFile, Operation
+from memlab.sources.folder.journal import (
+    PENDING,
+    Entry,
+    FolderRules,
+    IndexSwap,
+    MovedFile,
+    Operation,
+)
 from memlab.store.archive.index_versions import IndexVersion, digest_of
 from memlab.text import failure_message
 
@@ -46,12 +53,12 @@ class MemoryParts(NamedTuple):
 class FolderChange:
     """A pending change of a locked folder. See :func:`changed_folder`."""
 
-    def __init__(self, folder: Folder, index: Index) -> None:
+    def __init__(self, folder: Folder, rules: FolderRules) -> None:
         self.folder: Final = folder
         self.is_committed = False
         self.removes_empty_folders = False
         """Whether to remove subfolders that are empty once their memories are deleted."""
-        self._index = index
+        self._rules = rules
         self._operation_count = 0
         self._moved_files: list[MovedFile] = []
         self._swaps: list[IndexSwap] = []
@@ -59,7 +66,7 @@ class FolderChange:
     def remove(self, memories: Mapping[str, MemoryParts]) -> None:
         """Delete memories; the keys are those of the index."""
         operation = self._begin_operation(memories, is_removal=True)
-        if self._index.index_first:
+        if self._rules.index_first:
             self._swap_index(operation)
         for number, (file, _) in enumerate(memories.values()):
             if file is None:
@@ -69,7 +76,7 @@ class FolderChange:
                 self.folder.move(file.name, path)
             self._moved_files.append(MovedFile(path, file.data, file.name))
         self.folder.sync(f"{operation.files_path}/", *operation.names)
-        if not self._index.index_first:
+        if not self._rules.index_first:
             self._swap_index(operation)
 
     def insert(
@@ -99,7 +106,7 @@ class FolderChange:
         self, operation: Operation, *, are_new: bool = False, earlier: IndexVersion | None = None
     ) -> None:
         """Exchange the index with its version after an operation."""
-        swap = operation.swap_index(self._index, are_new=are_new, earlier=earlier)
+        swap = operation.swap_index(self._rules, are_new=are_new, earlier=earlier)
         if swap is not None:
             self._moved_files.append(swap.moved)
             self._swaps.append(swap)
@@ -117,7 +124,7 @@ class FolderChange:
                 return None
         before = self._swaps[0].before
         return IndexVersion(
-            name=self._index.index_name,
+            name=self._rules.index_name,
             data=None if before is None else before.data,
             written=0 if before is None else before.written,
             digest_after=digest_of(self._swaps[-1].after),
@@ -164,18 +171,18 @@ class FolderChange:
 
 
 @contextmanager
-def changed_folder(path: Path | str, index: Index) -> Iterator[FolderChange]:
+def changed_folder(path: Path | str, rules: FolderRules) -> Iterator[FolderChange]:
     """Lock a folder, roll back an interrupted change, and yield a new change of it."""
-    with opened_folder(path, index.includes) as folder, _store_errors(folder):
+    with opened_folder(path, rules.includes) as folder, _store_errors(folder):
         _lock(folder)
-        journal.roll_back(folder, index)
-        change = FolderChange(folder, index)
+        journal.roll_back(folder, rules)
+        change = FolderChange(folder, rules)
         try:
             yield change
             change.commit()
         except BaseException as error:
             if not change.is_committed:
-                journal.roll_back(folder, index)
+                journal.roll_back(folder, rules)
             elif isinstance(error, OSError):
                 raise StoreError(
                     f"{folder.path} was changed, but perhaps not stored on the disk "

@@ -22,7 +22,7 @@ from typing import IO, Final, NamedTuple
 
 from memlab.errors import StoreError
 from memlab.sources.folder.files import MAX_FILE_BYTES, FileCopy, Listing, Stamp, is_file_path
-from memlab.sources.folder.journal import FileLocation, FolderMoment, Index
+from memlab.sources.folder.journal import FileLocation, FolderMoment, FolderRules
 from memlab.sources.folder.renames import CommitContents, File, Renames, find_renames
 from memlab.text import in_shell
 
@@ -192,7 +192,7 @@ _TIMEOUTS: Final[dict[Path, _Timeout]] = {}
 """The last timeout of git by folder."""
 
 
-def history_of(folder: Path, kind: type[Index]) -> GitHistory:
+def history_of(folder: Path, kind: type[FolderRules]) -> GitHistory:
     """Return the history of a folder in git; an empty one if it is in no repository."""
     root = _repository_of(folder)
     if root is None:
@@ -214,7 +214,7 @@ def history_of(folder: Path, kind: type[Index]) -> GitHistory:
         return GitHistory(missing_note=f"git's history of it is left out: {error}")
 
 
-def _read_newest(folder: Path, root: Path, kind: type[Index]) -> GitHistory:
+def _read_newest(folder: Path, root: Path, kind: type[FolderRules]) -> GitHistory:
     """Return the history that leads to the newest commit; an empty one without a commit."""
     head, is_shallow = _newest(folder, root)
     if not head:
@@ -264,7 +264,7 @@ def _newest(folder: Path, root: Path) -> tuple[str, bool]:
 
 
 @lru_cache(maxsize=16)
-def _read(folder: Path, head: str, kind: type[Index], *, is_shallow: bool) -> GitHistory:
+def _read(folder: Path, head: str, kind: type[FolderRules], *, is_shallow: bool) -> GitHistory:
     """Return the history of a folder that leads to a commit."""
     faults = []
     if is_shallow:
@@ -296,7 +296,7 @@ class _Walk:
     def __init__(
         self,
         folder: Path,
-        kind: type[Index],
+        kind: type[FolderRules],
         present: Mapping[str, FileLifetime],
         index: str,
         empty_blobs: frozenset[str],
@@ -473,7 +473,7 @@ def _is_markdown(path: str) -> bool:
     return path.endswith(_SUFFIX)
 
 
-def _other_stores(names: Iterable[str], kind: type[Index]) -> set[str]:
+def _other_stores(names: Iterable[str], kind: type[FolderRules]) -> set[str]:
     """Return the subfolders that have an index, so that they are stores of their own."""
     suffix = f"/{kind.index_name}"
     if not kind.index_name:
@@ -486,13 +486,13 @@ def _is_below(path: str, folders: Collection[str]) -> bool:
     return any(str(parent) in folders for parent in PurePosixPath(path).parents)
 
 
-def _is_inside(path: str, kind: type[Index]) -> bool:
+def _is_inside(path: str, kind: type[FolderRules]) -> bool:
     """Return whether all folders above a file belong to the store."""
     parents = PurePosixPath(path).parents[:-1]
     return all(kind.may_include(str(parent)) for parent in parents)
 
 
-def _blobs_in(folder: Path, commit: str, path: str, kind: type[Index]) -> list[str]:
+def _blobs_in(folder: Path, commit: str, path: str, kind: type[FolderRules]) -> list[str]:
     """Return the hashes of the Markdown files in a folder at a commit, an even sample if many."""
     blobs = []
     arguments = ["--", f"{path}/"] if path else []

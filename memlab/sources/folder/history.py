@@ -19,7 +19,7 @@ from memlab.sources.folder.git import (
     record_timeout,
     timeout_note,
 )
-from memlab.sources.folder.journal import FolderMoment, Index, folder_moment
+from memlab.sources.folder.journal import FolderMoment, FolderRules, folder_moment
 from memlab.sources.reads import moment_of_seconds
 from memlab.store.records import batched
 
@@ -29,7 +29,7 @@ _MAX_VERSIONS: Final = 500
 """Maximum number of versions of one file that are read: the oldest ones."""
 
 
-class TrackedFolder(Index, Protocol):
+class TrackedFolder(FolderRules, Protocol):
     """The part of a folder's source that its history uses."""
 
     path: Path

@@ -63,7 +63,7 @@ _FAULTS: Final = (
 """Errors that an edit of the index may raise for the entries of a damaged journal."""
 
 
-class Index(Protocol):
+class FolderRules(Protocol):
     """Rules of a kind of folder: the names of its files, and the changes of its index.
 
     In the methods, `raw` is the content of the index, `index_entries` has the entries of
@@ -266,20 +266,20 @@ class Operation:
         ]
         return content
 
-    def index_after(self, index: Index, raw: bytes) -> bytes:
+    def index_after(self, rules: FolderRules, raw: bytes) -> bytes:
         """Return the index after the operation."""
-        edit = index.remove_entries if self.is_removal else index.insert_entries
+        edit = rules.remove_entries if self.is_removal else rules.insert_entries
         return self._with_entries(edit, raw)
 
-    def index_before(self, index: Index, raw: bytes) -> bytes:
+    def index_before(self, rules: FolderRules, raw: bytes) -> bytes:
         """Return the index without the change of the operation; later edits are kept."""
         insertion = self._complete_insertion()
         if insertion is not None:
             before, after = insertion
-            reverted = index.without_change(before, after, raw)
+            reverted = rules.without_change(before, after, raw)
             if reverted is not None:
                 return reverted
-        undo = index.insert_entries if self.is_removal else index.remove_entries
+        undo = rules.insert_entries if self.is_removal else rules.remove_entries
         return self._with_entries(undo, raw)
 
     def _complete_insertion(self) -> tuple[bytes, bytes] | None:
@@ -297,7 +297,7 @@ class Operation:
     def _with_entries(
         self, function: Callable[[bytes, Mapping[str, Any], Collection[str]], Result], raw: bytes
     ) -> Result:
-        """Return the result of a method of :class:`Index` for the entries of the operation.
+        """Return the result of a method of :class:`FolderRules` for the entries of the operation.
 
         An error means that the journal is damaged.
         """
@@ -314,7 +314,7 @@ class Operation:
 
     def swap_index(
         self,
-        index: Index,
+        rules: FolderRules,
         *,
         undo: bool = False,
         are_new: bool = False,
@@ -326,8 +326,8 @@ class Operation:
 
         Parameters
         ----------
-        index : Index
-            The rules of the index.
+        rules : FolderRules
+            The rules of the folder.
         undo : bool
             Whether to undo the change of the operation.
         are_new : bool
@@ -341,13 +341,13 @@ class Operation:
             If the index was edited meanwhile: an entry to remove has changed, a new memory has an
             entry, or the index is not the one that followed the `earlier` version.
         """
-        name = index.index_name
+        name = rules.index_name
         if not name:
             return None
         before = self.folder.read_if_there(name)
         raw = b"" if before is None else before.data
         if not undo:
-            self._check_entries(index, raw, are_new=are_new)
+            self._check_entries(rules, raw, are_new=are_new)
         written = file_clock()
         if earlier is not None and earlier.data is not None:
             if digest_of(raw) != earlier.digest_after:
@@ -355,9 +355,9 @@ class Operation:
             data = earlier.data
             written = earlier.written
         elif undo:
-            data = self.index_before(index, raw)
+            data = self.index_before(rules, raw)
         else:
-            data = self.index_after(index, raw)
+            data = self.index_after(rules, raw)
         if data == raw:
             return None
         template = self._empty_index(name) if before is None else before
@@ -367,12 +367,12 @@ class Operation:
         self._exchange_index(name, before, path, data)
         return IndexSwap(before, data, path)
 
-    def _check_entries(self, index: Index, raw: bytes, *, are_new: bool) -> None:
+    def _check_entries(self, rules: FolderRules, raw: bytes, *, are_new: bool) -> None:
         """Raise ChangedWhileReadError if the entries of the memories were edited meanwhile."""
-        path = self.folder.path / index.index_name
-        if self.is_removal and not self._with_entries(index.are_entries_unchanged, raw):
+        path = self.folder.path / rules.index_name
+        if self.is_removal and not self._with_entries(rules.are_entries_unchanged, raw):
             raise changed(path)
-        if are_new and self._with_entries(index.keys_with_entry, raw):
+        if are_new and self._with_entries(rules.keys_with_entry, raw):
             raise changed(path)
 
     def _empty_index(self, name: str) -> FileCopy:
@@ -446,13 +446,13 @@ class Operation:
         if new_version is not None and _digest(new_version.data) != new_digest:
             self.folder.link(path, f"{name}.edited-{token_hex(4)}")
 
-    def roll_back(self, index: Index) -> None:
+    def roll_back(self, rules: FolderRules) -> None:
         """Restore the files and the index."""
         if self.is_removal:
             self._restore_names()
-            self._restore_index(index)
+            self._restore_index(rules)
         else:
-            self._restore_index(index)
+            self._restore_index(rules)
             for entry in self.unchanged_insertions():
                 self.folder.unlink(entry.name)
         self.folder.sync(*self.names)
@@ -488,10 +488,10 @@ class Operation:
                     self.folder.link(path, f"{entry.name}.before-{removed_inode:x}")
         self.folder.sync(*self.names)
 
-    def _restore_index(self, index: Index) -> None:
+    def _restore_index(self, rules: FolderRules) -> None:
         """Restore the former index, or undo the change in an index that was edited since."""
         folder = self.folder
-        name = index.index_name
+        name = rules.index_name
         if not name:
             return
         new_digest = folder.read_if_there(f"{self.path}/{_NEW_DIGEST}")
@@ -507,17 +507,17 @@ class Operation:
         if is_other_new and not is_linked:
             return  # the versions were not exchanged
         if other is None or not is_current_new:  # the index was edited since
-            self.swap_index(index, undo=True)
+            self.swap_index(rules, undo=True)
         elif is_linked:
             folder.unlink(name)
         else:
             self._exchange_back(other.name, name, new_digest.data)
 
 
-def roll_back(folder: Folder, index: Index) -> None:
+def roll_back(folder: Folder, rules: FolderRules) -> None:
     """Roll back the pending change, which may have been interrupted, if there is one."""
     for operation in reversed(pending_operations(folder)):
-        operation.roll_back(index)
+        operation.roll_back(rules)
     if folder.inode_of(PENDING) is not None:
         complete_pending(folder)
         folder.sync()
@@ -691,13 +691,13 @@ class FolderMoment:
 
 
 @contextmanager
-def folder_moment(path: Path | str, index: Index) -> Iterator[FolderMoment]:
+def folder_moment(path: Path | str, rules: FolderRules) -> Iterator[FolderMoment]:
     """Yield the folder at this moment without its pending change; check for changes at the end."""
-    with opened_folder(path, index.includes) as folder:
+    with opened_folder(path, rules.includes) as folder:
         pending_inode = folder.inode_of(PENDING)
-        moment = moment_now(folder, index)
+        moment = moment_now(folder, rules)
         for operation in reversed(pending_operations(folder)):
-            moment = _before_operation(operation, moment, index)
+            moment = _before_operation(operation, moment, rules)
         if pending_inode != folder.inode_of(PENDING):
             raise changed(folder.path)
         change_times = [moment.stamp_of(name).changed for name in moment.names]
@@ -708,10 +708,10 @@ def folder_moment(path: Path | str, index: Index) -> Iterator[FolderMoment]:
         moment.check()
 
 
-def moment_now(folder: Folder, index: Index) -> FolderMoment:
+def moment_now(folder: Folder, rules: FolderRules) -> FolderMoment:
     """Return the content of an open folder at this moment, with its pending change."""
     listing = folder.listing()
-    index_name = index.index_name
+    index_name = rules.index_name
     if index_name in listing.others:
         raise StoreError(
             f"{folder.path / index_name} is a link, or no ordinary file of the size of an "
@@ -725,7 +725,9 @@ def moment_now(folder: Folder, index: Index) -> FolderMoment:
     return replace(moment, index=moment.read(index_name), _read_locations=set())
 
 
-def _before_operation(operation: Operation, moment: FolderMoment, index: Index) -> FolderMoment:
+def _before_operation(
+    operation: Operation, moment: FolderMoment, rules: FolderRules
+) -> FolderMoment:
     """Return a moment without an operation of the pending change."""
     folder = operation.folder
     locations = dict(moment._locations)
@@ -739,9 +741,9 @@ def _before_operation(operation: Operation, moment: FolderMoment, index: Index) 
             locations.pop(entry.name, None)
     index_file = moment.index
     if index_file is not None:
-        data = operation.index_before(index, index_file.data)
+        data = operation.index_before(rules, index_file.data)
         index_file = index_file._replace(data=data)
-    elif index.index_name in locations:  # the operation removes the index itself
-        location = locations[index.index_name]
-        index_file = folder.read(location.path)._replace(name=index.index_name)
+    elif rules.index_name in locations:  # the operation removes the index itself
+        location = locations[rules.index_name]
+        index_file = folder.read(location.path)._replace(name=rules.index_name)
     return replace(moment, index=index_file, is_pending=True, _locations=locations)

@@ -24,7 +24,7 @@ from memlab.sources.folder.change import FolderChange, MemoryParts, changed_fold
 from memlab.sources.folder.files import FILE_KEYS, FileCopy, is_file_path, opened_folder
 from memlab.sources.folder.git import FileLifetime, GitHistory, PastMoment, history_of
 from memlab.sources.folder.history import FolderHistory
-from memlab.sources.folder.journal import FolderMoment, Index, folder_moment, moment_now
+from memlab.sources.folder.journal import FolderMoment, FolderRules, folder_moment, moment_now
 from memlab.sources.reads import moment_of_seconds
 from memlab.sources.reads import text as without_surrogates
 from memlab.sources.recognition import Evidence, strongest
@@ -91,7 +91,7 @@ class FolderMemory(NamedTuple):
     place: dict[str, Any]
 
 
-class FolderSource(base.FileSource, Index):
+class FolderSource(base.FileSource, FolderRules):
     """A folder of memory files. Each kind of folder implements how its index is edited."""
 
     is_folder = True
@@ -301,7 +301,7 @@ class FolderSource(base.FileSource, Index):
         return history_of(self.path, self.rules)
 
     @property
-    def rules(self) -> type[Index]:
+    def rules(self) -> type[FolderRules]:
         """The rules by which files of the past belong to the folder."""
         return type(self)
 

@@ -40,7 +40,7 @@ from memlab.sources.folder.change import MemoryParts, changed_folder
 from memlab.sources.folder.files import FileCopy, Folder, Stamp
 from memlab.sources.folder.git import CommittedFile, versions_of
 from memlab.sources.folder.history import FolderHistory
-from memlab.sources.folder.journal import FolderMoment, Index
+from memlab.sources.folder.journal import FolderMoment, FolderRules
 from memlab.sources.folder.source import (
     FolderMemory,
     FolderSource,
@@ -369,7 +369,7 @@ class ClaudeCode(FolderSource):
         return key if is_memory(key) else ""
 
     def includes(self, path: str, parent: Folder) -> bool:
-        """Return whether the files of a subfolder belong to the folder, see :meth:`Index.includes`.
+        """Return whether a subfolder's files belong to the folder; see :meth:`FolderRules.includes`.
 
         Only a memory location of Claude Code has memories in subfolders. A subfolder with an index
         is a store of its own; that limits what is read, but not what is restored.
@@ -381,7 +381,7 @@ class ClaudeCode(FolderSource):
         return not has_index(parent, path.rpartition("/")[2])
 
     @property
-    def rules(self) -> type[Index]:
+    def rules(self) -> type[FolderRules]:
         """The rules by which files of the past belong to the folder."""
         return _PlacedRules if self.is_placed else type(self)
 
@@ -727,7 +727,7 @@ def _place_in(view: FolderView, name: str, names: FileNames) -> dict[str, Any]:
     return place
 
 
-class _PlacedRules(Index):
+class _PlacedRules(FolderRules):
     """Rules by which files of the past belong to a memory location of Claude Code."""
 
     index_name = INDEX
@@ -1295,7 +1295,7 @@ def _with_lines_of(
 
 
 def _edited_texts(texts: Sequence[str], unedited: str) -> list[str]:
-    """Return the texts of a memory's entries if one was edited; return an empty list if none was."""
+    """Return the texts of a memory's entries if one was edited; return none otherwise."""
     if any(text.strip() != unedited.strip() for text in texts):
         return list(texts)
     return []
