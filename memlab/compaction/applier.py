@@ -2,7 +2,7 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -483,6 +483,7 @@ def _check_memories(change: PlannedChange) -> frozenset[Key]:
     changed_ids: list[str] = []
     expired_and_missing: set[Key] = set()
     for action, memories in _named_memories_by_action(plan).items():
+        get_comparable_record: Callable[[bytes], bytes]
         if action == plans.KEEPS:
             # A memory that stays may have been used since.
             get_comparable_record = source.without_usage

@@ -369,7 +369,7 @@ class ClaudeCode(FolderSource):
         return key if is_memory(key) else ""
 
     def includes(self, path: str, parent: Folder) -> bool:
-        """Return whether a subfolder's files belong to the folder; see :meth:`FolderRules.includes`.
+        """Return whether the files of a subfolder belong to the folder.
 
         Only a memory location of Claude Code has memories in subfolders. A subfolder with an index
         is a store of its own; that limits what is read, but not what is restored.
