@@ -142,8 +142,8 @@ def _arrow_type(annotation: Any) -> Any:
 def stored_names_of(row: type[Any]) -> Mapping[str, str]:
     """Return the column of each field of a row, in a frame and in Parquet files.
 
-    A row class lists its columns in ``stored_names``, so that a field can be renamed and its column
-    stays. Without it each column has the name of its field.
+    A row class lists its columns in ``stored_names``, so that the column stays if its field is
+    renamed. Without this list, each column has the name of its field.
 
     >>> stored_names_of(StoreLine)["boot_tokens"]
     'boot_tokens'
@@ -170,15 +170,15 @@ def _row_of(outcome: Outcome[Any]) -> dict[str, Any]:
 class ParquetShards:
     """A folder of Parquet files with the results of one task.
 
-    A *run* is one pass over all stores. An interrupted run is continued by the next call; after a
-    finished one a new run begins, which reuses the results that are still valid.
+    A *run* is one pass over all stores. The next call continues an interrupted run. After a
+    finished run, the next call begins a new run, which reuses the results that are still valid.
 
     Parameters
     ----------
     folder : Path
         The folder, which is created if it does not exist.
     task : FleetTask
-        The task whose results it holds.
+        The task whose results the folder holds.
 
     Raises
     ------
@@ -260,7 +260,7 @@ class ParquetShards:
         return outcome.state == state
 
     def _delete_rows_except(self, parts: Mapping[str, Path]) -> None:
-        """Delete all rows except, for each store in `parts`, the one in the given file."""
+        """Delete all rows, except the row of each store in `parts` that is in the given file."""
         for part in _parts_of(self.folder):
             table = _read(part, self._schema)
             is_kept = [parts.get(name) == part for name in table[STORE].to_pylist()]
@@ -480,15 +480,15 @@ def survey(
         Paths, patterns, folders, URLs and ``@FILE`` of names; see
         :func:`memlab.fleet.expand_names`.
     now : datetime, optional
-        The current time, with a time zone; by default the clock's.
+        The current time, with a time zone; by default the time of the clock.
     runner : Runner, optional
         Runs the task on the stores. By default one process for each processor, and this process
         for a few stores.
     progress : callable, optional
         Called with the number of finished stores and the number of all stores.
     out : str or Path, optional
-        A folder that stores results as they arrive. The same call again computes only missing and
-        failed results and those of changed stores.
+        A folder that stores results as they arrive. A later call computes only results that are
+        missing, that failed, or that are of changed stores.
 
     Returns
     -------

@@ -33,8 +33,8 @@ Row = TypeVar("Row")
 ArgumentOf = Callable[[Member], Any]
 """Function that returns the extra argument of a task for one store.
 
-It is called just before the store is submitted, so that the arguments of all stores are never in
-memory together.
+The function is called just before the store is submitted, so that the arguments of all stores are
+never in memory together.
 """
 AnyTask: TypeAlias = "FleetTask[Any]"
 Outcomes: TypeAlias = "Iterator[Outcome[Any]]"
@@ -54,7 +54,7 @@ MAX_CHUNK_STORES: Final = 50
 LARGE_STORE_BYTES: Final = 16_000_000
 """Size in bytes above which a store is a chunk of its own."""
 CHUNKS_PER_WORKER: Final = 2
-"""Number of chunks submitted for each worker: one runs, one waits."""
+"""Number of chunks submitted for each worker: one runs, and one waits."""
 HEARTBEAT: Final = 10.0
 """Seconds without a result after which the pool checks that a worker is alive."""
 PATIENCE: Final = 30.0
@@ -148,7 +148,7 @@ class FleetTask(Generic[Row]):
     changes: bool = False
     """Whether the task changes the store."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the task. A folder of results holds those of one task and its settings."""
+    """Settings of the task. A folder holds only results of one task with the same settings."""
     depends_on: str | None = ""
     """Other input of the results, as text. A later run reuses results with the same input.
 
@@ -257,7 +257,7 @@ def schedule(
 def chunks_of(members: Sequence[Member], workers: int) -> deque[list[Member]]:
     """Split the members into chunks, about eight for each worker.
 
-    Each large store is a chunk of its own. Those come first, the largest at the start.
+    Each large store is a chunk of its own. These chunks come first, the largest store first.
     """
     large = [member for member in members if member.size > LARGE_STORE_BYTES]
     large.sort(key=lambda member: member.size, reverse=True)
@@ -293,7 +293,7 @@ def _result(pool: WorkerPool, future: ChunkFuture) -> list[Outcome[Any]] | None:
 def _run_alone(
     pool: WorkerPool, member: Member, submit: Callable[[list[Member]], ChunkFuture]
 ) -> Outcome[Any]:
-    """Run one store while no other one runs, so that it must be the cause if the worker dies."""
+    """Run one store alone, so that this store is the cause if the worker dies."""
     for _ in range(pool.attempts):
         future = submit([member])
         _wait_for_any(pool, [future])
