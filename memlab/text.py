@@ -392,6 +392,16 @@ def verb_for(count: int, plural: str) -> str:
     return {"are": "is", "have": "has"}.get(plural, f"{plural}s")
 
 
+def signed_percent(share: float) -> str:
+    """Return a share in percent with its sign; zero has none.
+
+    >>> signed_percent(0.29), signed_percent(-0.001)
+    ('+29', '0')
+    """
+    percent = round(100 * share)
+    return f"{percent:+}" if percent else "0"
+
+
 def zoneless_in_words(count: int) -> str:
     """Return a clause about the dates that have no time zone, with their number.
 

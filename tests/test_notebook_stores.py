@@ -30,7 +30,7 @@ from tests.support.notebook_stores import (
     write_episodes,
     write_notebooks_for,
 )
-from tests.support.stores import episodes, write_rows
+from tests.support.stores import episodes, row, write_rows
 
 SMALL = ("empty", "decision left", "sixty")
 """Stores of a default run; ``--all`` tries the others, too."""
@@ -80,7 +80,9 @@ def test_notebook_runs_to_its_answer(written: tuple[str, list[Path]], number: st
     name, paths = written
     (path,) = [path for path in paths if path.name.startswith(number)]
     last = nbformat.read(path, as_version=4).cells[-1]
-    answer = run_in_this_process(path)[-1].strip()
+    outputs = run_in_this_process(path)
+    assert not re.search(r"\b(NaN|NaT|inf)\b|NA>|NA&gt;", "\n".join(outputs))
+    answer = outputs[-1].strip()
     is_answered = UNANSWERED not in last.metadata.get("tags", ())
     assert is_answered == (number in ANSWERED[name])
     if number != "00":
@@ -94,7 +96,7 @@ def test_notebooks_of_a_store_do_not_mention_bundled_data(written: tuple[str, li
     for path in paths:
         for cell in nbformat.read(path, as_version=4).cells:
             assert str(folder_of("data")) not in cell.source
-            for word in ("bundled", "simulated", "two_years", "looked_up"):
+            for word in ("bundled", "simulated", "two_years", "looked_up", "in the next cell"):
                 assert word not in cell.source, path.name
 
 
@@ -115,13 +117,55 @@ def test_panels_of_a_notebook_use_the_log_of_its_cell(tmp_path: Path) -> None:
     facts = facts_of(open_source(store), now=datetime.now(UTC), log=log)
     paths = copy_notebooks(tmp_path / "notebooks", facts)
     (path,) = (path for path in paths if path.name.startswith("03"))
+    outputs = run_in_this_process(path)
     evidence = [
-        re.findall(r"(\d+) later needs seen in this store", text)
-        for text in run_in_this_process(path)
+        re.findall(r"(\d+)% from \d+ later needs seen in this store", output) for output in outputs
     ]
-    answer, *panels = [counts[-1] for counts in evidence if counts]
+    answer, *panels = [weights[-1] for weights in evidence if weights]
     assert len(panels) == 3
     assert set(panels) == {answer}
+    pages = "\n".join(outputs)
+    assert re.findall(r"memories: [\d /()+]+ = (\d+)%", pages) == [answer]
+    of_law = re.findall(r"where ([\d,]+) prunable memories have been written", pages)
+    assert of_law == re.findall(r"([\d,]+) were so far", pages)[:1]
+
+
+def notebook_for(store: str, folder: Path, number: str) -> Path:
+    """Write the notebooks for a store, and return the one with a number."""
+    paths = write_notebooks_for(store, folder / "notebooks")
+    (path,) = [path for path in paths if path.name.startswith(number)]
+    return path
+
+
+def test_fleet_notebook_shows_the_weights_of_a_single_store(tmp_path: Path) -> None:
+    store = write_episodes(tmp_path / "memory.db", 60)
+    path = notebook_for(store, tmp_path, "06")
+    pages = "\n".join(run_in_this_process(path))
+    assert "Fewer than three stores have eight references" in pages
+    assert "<th>elsewhere</th>" in pages
+
+
+def test_examples_of_the_panel_fit_a_store_with_a_high_floor(tmp_path: Path) -> None:
+    decisions = [row(f"d{n}", "semantic", body="why " * 25_000) for n in range(2)]
+    store = str(write_rows(tmp_path / "memory.db", [*decisions, *episodes(60)]))
+    path = notebook_for(store, tmp_path, "03")
+    pages = "\n".join(run_in_this_process(path))
+    assert "keep_recent: 6\n" in pages
+    assert "exceed the token budget" not in pages
+
+
+def test_store_without_load_bearing_memories_shows_no_empty_floor(tmp_path: Path) -> None:
+    store = str(write_rows(tmp_path / "memory.db", episodes(12)))
+    path = notebook_for(store, tmp_path, "01")
+    outputs = run_in_this_process(path)
+    assert any(text.startswith("0 memories of this store are load-bearing") for text in outputs)
+    assert "before" in "\n".join(outputs)
+
+
+def test_comparison_of_a_history_names_the_next_command_with_the_path(tmp_path: Path) -> None:
+    store = write_episodes(tmp_path / "memory.db", 20)
+    comparison = memlab.compare(memlab.StoreHistory(store), workers=1)
+    assert f"memlab size {store}" in comparison.command
 
 
 def test_each_unanswered_question_is_one_cell(written: tuple[str, list[Path]]) -> None:

@@ -217,7 +217,8 @@ def plot_trade_off(
     plot.add_hover_areas(tokens, lambda index: _cost_in_words(curve, index))
     budget = None if advice is None else advice.token_budget
     axis_name = plot.loaded_or_recalled("tokens at start", "tokens to recall from")
-    _set_token_axis(plot, tokens, budget, f"{axis_name} (only 5% of the moments had more)")
+    moments = plot.loaded_or_recalled("starts", "moments")
+    _set_token_axis(plot, tokens, budget, f"{axis_name} (95% of past {moments} had no more)")
     left_edge = ax.get_xlim()[0]
     floor = float(tokens.iloc[0])
     if floor > left_edge:
@@ -282,7 +283,9 @@ def mark_trade_off(
         labels.reserve(x, y)
         above = marked.kind is CapKind.LIKELY
         labels.write(x, y, marked.name, marked.colour, above=above, weight="bold")
-    for round_cap in curve.index.intersection(_LABELLED_CAPS):  # where there is room
+    # A narrow chart has room for the powers of ten only.
+    named_caps = _LABELLED_CAPS[::3] if plot.is_narrow else _LABELLED_CAPS
+    for round_cap in curve.index.intersection(named_caps):  # where there is room
         row = _row_of_cap(curve, int(round_cap))
         x = float(row["boot_tokens_p95"])
         y = float(row["served"])
@@ -392,18 +395,19 @@ def _cap_serving(curve: pd.DataFrame, wanted_share: float) -> int:
 
 def _trade_title(plot: Plot, curve: pd.DataFrame, advice: Advice | None, cap: int | None) -> str:
     """Return the title of a trade-off: the share that is served, and its cost."""
+    moments = plot.loaded_or_recalled("starts", "moments")
     if cap is not None:
         row = _row_of_cap(curve, cap)
         at_most = f"at most {counted(row['boot_tokens_p95'], 'tokens')}"
-        price = f"{at_most} at 95% of {plot.loaded_or_recalled('starts', 'moments')}"
+        price = f"{at_most} at 95% of past {moments}"
         return f"{format_share(float(row['served']))} of references for {price}"
     if advice is None:
         half, nine_tenths = _TITLE_SHARES
         cost_of_half = format_short(_cost(curve, _cap_serving(curve, half)))
         cost_of_nine_tenths = format_short(_cost(curve, _cap_serving(curve, nine_tenths)))
         return (
-            f"Serving half of the references takes {cost_of_half} tokens, "
-            f"nine in ten {cost_of_nine_tenths}"
+            f"Serving half of the references takes {cost_of_half} tokens at most, "
+            f"nine in ten {cost_of_nine_tenths}: at 95% of past {moments}"
         )
     if advice.verdict not in _VERDICTS_WITH_NUMBERS:
         return _meaning(advice)

@@ -98,7 +98,7 @@ def plot_age_ranks(
     largest_dot = plot.draw_merged_dots(
         dots, among=len(dots), color=palette.muted, marker="o", label="references"
     )
-    median, ninetieth = np.quantile(dots[:, 1], [0.5, 0.9], method="inverted_cdf")
+    median, ninetieth = np.quantile(ranks["age_rank"], [0.5, 0.9], method="inverted_cdf")
     meaning_of_dot = "A dot is a later reference to a prunable memory"
     if largest_dot > 1:
         meaning_of_dot += f", a larger one up to {largest_dot:,} that coincide"
@@ -114,7 +114,10 @@ def plot_age_ranks(
     not_drawn = len(ranks) - len(to_prunable)
     note_on_others = ""
     if not_drawn:
-        note_on_others = f"Not drawn: {counted(not_drawn, 'references')} to load-bearing memories."
+        note_on_others = (
+            f"Counted but not drawn: {counted(not_drawn, 'references')} to load-bearing memories, "
+            "which every cap keeps (rank 0)."
+        )
     return plot.draw_footnote("A young history can only show short distances.", note_on_others)
 
 
@@ -382,7 +385,7 @@ def plot_law(
     plot.set_log_axis(ax.xaxis, "memories written", x_limits)
     plot.set_log_axis(ax.yaxis, f"cap that serves {served} of {evidence}", y_limits, max_ticks=9)
     for name, label, colour in (
-        ("high", "safe: the upper limit", palette.safe),
+        ("high", "safe" if plot.is_narrow else "safe: the upper limit", palette.safe),
         ("cap", "likely", palette.likely),
         ("low", "lower limit", palette.muted),
     ):
@@ -444,6 +447,7 @@ def _draw_quantiles(plot: parts.Plot, quantiles: pd.DataFrame) -> None:
     """Draw the median and the 90th percentile of each part, and label the last ones."""
     for name, label, style in (("p50", "median", "-"), ("p90", "90th percentile", (0, (4, 1)))):
         level = quantiles[name].astype("float64")
+        level = level.where(level > 0)  # rank 0, a load-bearing memory, is on no logarithmic axis
         options: dict[str, Any] = {"color": plot.palette.ink, "linewidth": 3, "linestyle": style}
         plot.ax.hlines(level, quantiles["first"], quantiles["last"], label=name, **options)
         if level.notna().any():
@@ -456,7 +460,7 @@ def _quantiles_in_words(part: "pd.Series[float]") -> str:
     """Describe the age ranks of the references in one part of the history."""
     stretch = f"memories {part['first']:,} to {part['last']:,} written"
     if pd.isna(part["p50"]):
-        return f"{stretch}: no reference to a prunable memory"
+        return f"{stretch}: no reference"
     return f"{stretch}: median age rank {part['p50']:,.0f}, 90th percentile {part['p90']:,.0f}"
 
 

@@ -22,7 +22,7 @@ from memlab.evidence.references import references_on_rows, successors
 from memlab.evidence.store_history import with_references
 from memlab.evidence.use_times import Uses, days_since_1970, per_length, ranks_above
 from memlab.frame.fields import Flags, Floats, Ints, inherited_attrs
-from memlab.text import DisplayMixin, Table, TextPage, counted, percent
+from memlab.text import DisplayMixin, Table, TextPage, counted, percent, signed_percent
 
 UsageVerdict = Literal["use", "age", "too-few-reads"]
 
@@ -386,10 +386,8 @@ class AgeOrUse(DisplayMixin):
             own_words = f"{percent(own_share, 0)} of {counted(self.memories)}"
             other_words = f"{percent(other_share, 0)} in other stores"
             facts.append((f"read on {days}", f"{own_words}; {other_words}"))
-        gain = 100 * self.gain.value
-        low = 100 * self.gain.low
-        high = 100 * self.gain.high
-        facts.append(("use over age", f"{gain:+.0f} points, limits {low:+.0f} to {high:+.0f}"))
+        gain, low, high = map(signed_percent, self.gain)
+        facts.append(("use over age", f"{gain} points, limits {low} to {high}"))
         facts.append(("not looked at", f"{counted(self.left_out, 'reads')}: {_LEFT_OUT_WORDS}"))
         chances = []
         for group, row in self.chances.iterrows():

@@ -459,9 +459,11 @@ def _facts(summary: StoreSummary) -> Iterator[tuple[str, str]]:
         yield "pace", _pace_in_words(summary.pace)
     forecast = summary.forecast
     if forecast and forecast.passed_at:
-        yield "backlog", f"passed {forecast.threshold:,} on {forecast.passed_at:%Y-%m-%d}"
+        exceeded = _backlog_in_words("more than", forecast.threshold, "since", forecast.passed_at)
+        yield "backlog", exceeded
     elif forecast and forecast.expected:
-        yield "backlog", f"passes {forecast.threshold:,} about {forecast.expected:%Y-%m-%d}"
+        expected = forecast.expected
+        yield "backlog", _backlog_in_words("will exceed", forecast.threshold, "about", expected)
     counts = {
         "created before a memory that was inserted earlier": summary.out_of_order,
         "superseded by a memory that is not there": summary.dangling,
@@ -473,6 +475,12 @@ def _facts(summary: StoreSummary) -> Iterator[tuple[str, str]]:
     if summary.without_zone:
         yield "dates", zoneless_in_words(summary.without_zone)
     yield "tokens", summary.token_rule
+
+
+def _backlog_in_words(relation: str, threshold: int, preposition: str, day: datetime) -> str:
+    """Return when the number of prunable memories exceeds the threshold, in words."""
+    memories = counted(threshold, "prunable memories")
+    return f"{relation} {memories} {preposition} {day:%Y-%m-%d}"
 
 
 def _pace_in_words(pace: Pace) -> str:

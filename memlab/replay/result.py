@@ -19,6 +19,7 @@ from memlab.text import (
     in_shell,
     or_dash,
     percent,
+    signed_percent,
 )
 
 FEW_REFERENCES: Final = 30
@@ -28,16 +29,23 @@ GOOD_SHARE: Final = 0.9
 MAX_LOST_SHARE: Final = 0.01
 """Share of references up to which a deletion counts as one without loss."""
 
+_MORE_THAN_NEWEST: Final = "more than newest"
+"""Title of the column of gains."""
+
 _LEGEND: Final = {
     "served": (
         "share of the past references whose memory was still kept; memlab size estimates "
         "future references, which reach further back"
     ),
     "at best": "the largest share that any policy of the same size could have served",
-    "tokens": "{}: the mean over the history, and the number that 95% of {} did not exceed",
+    "tokens": (
+        "{}: the mean over the history, which early {} may keep below the present floor, and the "
+        "number that 95% of {} did not exceed"
+    ),
     "only here": "memories that this line alone would have deleted",
-    "over newest": (
-        "percentage points above the newest memories in as many tokens, with joint 90% limits"
+    _MORE_THAN_NEWEST: (
+        "percentage points that it serves more than the newest memories in as many tokens, with "
+        "joint 90% limits"
     ),
     "retired": "nothing is deleted: a memory is not loaded until it is read again",
     "with hindsight": (
@@ -316,7 +324,7 @@ class Comparison(DisplayMixin):
         """
         removed_title = "not loaded" if self.fitting["retire"].any() else "deleted"
         by_rule = bool((self.fitting["rule"] != "").any())
-        last_title = "over newest" if by_rule else "only here"
+        last_title = _MORE_THAN_NEWEST if by_rule else "only here"
         header = ("policy", "served", "at best", "tokens", "95%", removed_title, last_title)
         shown_rows, remark = self._rows_to_show(by_rule=by_rule)
         if by_rule:
@@ -376,7 +384,7 @@ class Comparison(DisplayMixin):
                 continue
             entry = text
             if name == "tokens":
-                entry = text.format(place, occasions)
+                entry = text.format(place, occasions, occasions)
             if name == "with hindsight":
                 entry = text.format("importance and graduation")
             legend.append((name, entry))
@@ -509,17 +517,7 @@ def _points(row: pd.Series, name: str, *, unit: bool = True) -> str:
     """
     mean = 100 * row[name]
     points = "point" if f"{mean:.0f}" in {"1", "-1"} else "points"
-    limits = f"({_signed(row[name + '_low'])} to {_signed(row[name + '_high'])})"
+    limits = f"({signed_percent(row[name + '_low'])} to {signed_percent(row[name + '_high'])})"
     if not unit:
-        return f"{_signed(row[name])} {limits}"
+        return f"{signed_percent(row[name])} {limits}"
     return f"{mean:.0f} {points} {limits}"
-
-
-def _signed(share: float) -> str:
-    """Return a share in percent with its sign; zero has none.
-
-    >>> _signed(0.29), _signed(-0.001)
-    ('+29', '0')
-    """
-    percent = round(100 * share)
-    return f"{percent:+}" if percent else "0"

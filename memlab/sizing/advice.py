@@ -11,7 +11,7 @@ import pandas as pd
 from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_TARGET
 from memlab.growth.context import CONTEXT_WINDOW
 from memlab.settings import NUMBERS
-from memlab.sizing.answer import answer_of, exceeds_window
+from memlab.sizing.answer import answer_of, exceeds_window, when_limit_holds
 from memlab.sizing.backtest import Verdict
 from memlab.sizing.curve import CurvePoint
 from memlab.sizing.lifetimes import Floor
@@ -114,8 +114,8 @@ class Advice(DisplayMixin):
         Size of the load-bearing memories.
     would_change : tuple of str
         Notes on what would change the recommendation.
-    token_rule, source : str
-        How tokens were counted, and the name of the store, if known.
+    token_rule, source, store : str
+        How tokens were counted, and the name of the store for charts and for commands, if known.
     likely_boot_tokens : int or None
         A start under `likely`, now.
     loads_at_start : bool
@@ -156,6 +156,7 @@ class Advice(DisplayMixin):
     token_budget: int | None
     token_rule: str
     source: str = ""
+    store: str = ""
     keep_recent: int | None
     cluster_count: int
     interval_inflation: float
@@ -181,6 +182,11 @@ class Advice(DisplayMixin):
         return number
 
     @property
+    def name_for_commands(self) -> str:
+        """Name of the store as a command takes it; for a frame the name without its folder."""
+        return self.store or self.source
+
+    @property
     def answer(self) -> str:
         """The answer in sentences: what to do, what it saves, and how sure that is."""
         return answer_of(self)
@@ -204,8 +210,10 @@ class Advice(DisplayMixin):
         other_projects = others_in_words(self.projects)
         own_needs = counted(self.references, "later needs")
         if self.weight:
-            own_evidence = f"{own_needs} seen in this store count {percent(self.weight, 0)}"
-            return f"{own_evidence}, the data of {other_projects} {percent(1 - self.weight, 0)}"
+            own_evidence = f"{percent(self.weight, 0)} from {own_needs} seen in this store"
+            return (
+                f"{own_evidence}, {percent(1 - self.weight, 0)} from the data of {other_projects}"
+            )
         if self.references:
             return (
                 f"the data of {other_projects}; {own_needs} seen in this store are too few to count"
@@ -219,8 +227,8 @@ class Advice(DisplayMixin):
             return ""
         missed = f"at {self.missed} of {self.measured} earlier moments"
         return (
-            f"{missed} this rule would have missed the target; it chose {self.waste:.1f} times "
-            "what was then needed (median)"
+            f"{missed} this rule would have missed the target; its {self.number_kind.noun} was "
+            f"{self.waste:.1f} times the smallest that would have met it (median)"
         )
 
     @property
@@ -346,7 +354,7 @@ class Advice(DisplayMixin):
         deletes_any = self.number is not None and self.number < self.number_to_keep_all
         if not deletes_any or not opening.can_delete_from(self.source):
             return None
-        return f"{self._compact(store or self.source, self.number)} --apply"
+        return f"{self._compact(store or self.name_for_commands, self.number)} --apply"
 
     def _compact(self, store: str, number: int | None, log_option: Sequence[str] = ()) -> str:
         """Return the command that shows what compacting to a number would delete."""
@@ -367,7 +375,7 @@ class Advice(DisplayMixin):
         Parameters
         ----------
         store : str, optional
-            The store's name for the commands; by default the name in `source`.
+            The store's name for the commands; by default the name in `store`, else in `source`.
         source : Source, optional
             The store, which decides whether commands that delete are listed.
         log : Path, optional
@@ -377,7 +385,7 @@ class Advice(DisplayMixin):
         brief : bool, optional
             Whether to leave out the commands that delete, and how to collect reads.
         """
-        name = str(store or self.source)
+        name = str(store or self.name_for_commands)
         needs_evidence = self.weight < 0.5 and self.interval is not None
         evidence_lines: list[str] = []
         if needs_evidence:
@@ -516,7 +524,9 @@ class Advice(DisplayMixin):
             point = self.within_budget
             if point is not None:
                 served = served_in_words(point.served, point.served_limits)
-                fits = f"{self.number_kind.noun}s up to {point.number:,} fit, which serves {served}"
+                when = when_limit_holds(point, loads_at_start=self.loads_at_start)
+                fits = f"{self.number_kind.noun}s up to {point.number:,} fit{when}"
+                fits += f"; the largest serves {served}"
             yield "token budget", f"{self.token_budget:,}; {fits}"
         yield "prunable now", f"{self.prunable:,} of {self.memories:,} written"
         if self.verdict is not Verdict.NOTHING_PRUNABLE:

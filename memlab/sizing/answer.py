@@ -44,8 +44,8 @@ TEMPLATES: Final[Mapping[AnswerCase, str]] = {
     AnswerCase.CHOOSE: (
         "No {word} meets both the target and the limit of {budget} tokens. Serving {target} later "
         "needs takes {target_number} ({target_tokens} tokens{a_start}), which would serve "
-        "{target_served}. Within the limit, {fitting_number} ({fitting_tokens} tokens{a_start}) "
-        "would serve {fitting_served}."
+        "{target_served}. Within the limit{when_it_holds}, {fitting_number} ({fitting_tokens} "
+        "tokens{a_start}) would serve {fitting_served}."
     ),
     AnswerCase.TOO_SMALL: (
         "Keep all for now: a start takes only {loaded_tokens} ({share_now} of {window})."
@@ -205,8 +205,8 @@ class Recommended(Protocol):
         """Tokens of the context window."""
 
     @property
-    def source(self) -> str:
-        """Name of the store, if known."""
+    def name_for_commands(self) -> str:
+        """Name of the store as a command takes it, if known."""
 
     @property
     def number_kind(self) -> NumberKind:
@@ -405,7 +405,7 @@ def _template_values(advice: Recommended) -> dict[str, str]:
         "target": share_in_words(advice.target),
         "own_needs": f"{advice.cluster_count:,}",
         "needed": f"{clusters_needed(advice.target, advice.confidence):,}",
-        "a_start": " a start" if advice.loads_at_start else "",
+        "a_start": " at start today" if advice.loads_at_start else " today",
         "see_floor": "",
         "see_evidence": "",
     }
@@ -415,10 +415,11 @@ def _template_values(advice: Recommended) -> dict[str, str]:
         only_loaded = f"only load-bearing memories, {tokens}, are"
     values["only_loaded"] = only_loaded
     values["Only_loaded"] = only_loaded[0].upper() + only_loaded[1:]
-    if advice.source:
-        floor = command("floor", advice.source)
+    store = advice.name_for_commands
+    if store:
+        floor = command("floor", store)
         values["see_floor"] = f" {floor} shows which they are."
-        explain = command("size", advice.source, *advice.number_kind.size_options, "--explain")
+        explain = command("size", store, *advice.number_kind.size_options, "--explain")
         values["see_evidence"] = f" {explain} says how to collect them."
     if advice.token_budget is not None:
         values["budget"] = f"{advice.token_budget:,}"
@@ -429,7 +430,10 @@ def _template_values(advice: Recommended) -> dict[str, str]:
 
 def _trade_values(advice: Recommended) -> dict[str, str]:
     """Return the template values for both ends of the trade, if target and budget conflict."""
-    values = {}
+    values = {"when_it_holds": ""}
+    if advice.trade:
+        _, fitting = advice.trade
+        values["when_it_holds"] = when_limit_holds(fitting, loads_at_start=advice.loads_at_start)
     for name, point in zip(("target", "fitting"), advice.trade, strict=False):
         low, high = point.served_limits
         limits = f"{percent(low, 0)} to {percent(high, 0)}"
@@ -437,6 +441,17 @@ def _trade_values(advice: Recommended) -> dict[str, str]:
         values[f"{name}_number"] = advice.number_in_words(point.number)
         values[f"{name}_served"] = f"{percent(point.served, 0)} of them ({limits})"
     return values
+
+
+def when_limit_holds(fitting: CurvePoint, *, loads_at_start: bool) -> str:
+    """Return when the largest cap within a token budget keeps the budget, to follow "fits".
+
+    The text is empty for a number in tokens, which is the limit itself.
+    """
+    if fitting.boot_tokens_p95 is None:
+        return ""
+    moments = "starts" if loads_at_start else "moments"
+    return f" today and at 95% of past {moments}"
 
 
 def _number_values(advice: Recommended) -> dict[str, str]:

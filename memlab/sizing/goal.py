@@ -10,6 +10,7 @@ import pandas as pd
 from memlab import arguments
 from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_TARGET, DEFAULT_UNTIL
 from memlab.evidence.past import HistoryLike
+from memlab.evidence.store_history import StoreHistory
 from memlab.growth.context import CONTEXT_WINDOW
 from memlab.settings import SETTINGS, Settings
 from memlab.sizing.advice import Advice, BudgetAdvice
@@ -106,8 +107,11 @@ def recommend_cap(
     >>> advice.likely <= advice.keep_recent
     True
     """
-    sizing = prepared(frame, references, confidence, until, call="memlab.recommend_cap")
-    return advise(sizing, target=target, token_budget=token_budget)
+    call = "memlab.recommend_cap"
+    history = StoreHistory.of(frame, call=call)
+    sizing = prepared(history, references, confidence, until, call=call)
+    advice = advise(sizing, target=target, token_budget=token_budget)
+    return replace(advice, store=history.name)
 
 
 def recommend(

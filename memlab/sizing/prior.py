@@ -566,12 +566,12 @@ class PriorCap(DisplayMixin):
         facts = [
             ("limits", limits),
             ("to be safe", f"keep_recent = {self.high:,}"),
-            ("holds until", f"{end:,} memories have been written"),
+            ("holds until", f"{counted(end, 'prunable memories')} have been written"),
             ("evidence", f"{in_words(self.projects)} {other_stores} at {sizes}{unseen}"),
         ]
         title = (
             f"keep_recent = {self.cap:,} serves {100 * self.share:.4g}% of {self.evidence} where "
-            f"{self.memories:,} memories have been written"
+            f"{counted(self.memories, 'prunable memories')} have been written"
         )
         return TextPage(title, facts)
 
@@ -615,10 +615,10 @@ def law(
     Examples
     --------
     >>> law(1_000, 0.9)
-    keep_recent = 153 serves 90% of references where 1,000 memories have been written
+    keep_recent = 153 serves 90% of references where 1,000 prunable memories have been written
       limits       27 to 517, each at 90% confidence
       to be safe   keep_recent = 517
-      holds until  1,200 memories have been written
+      holds until  1,200 prunable memories have been written
       evidence     nine other projects at 250 to 16,000 memories
     >>> law(1_000, 0.9, evidence="reads").cap
     724
@@ -686,14 +686,14 @@ def others_in_words(projects: int) -> str:
     """Return the projects of a prior in words, by their number.
 
     >>> others_in_words(9), others_in_words(32)
-    ('nine other projects', '32 other stores, which are searched')
+    ('nine other projects', '32 other stores that are searched')
     >>> others_in_words(41)
     'nine other projects and of 32 stores that are searched'
     """
     named = len(fitted_law("references").projects)
     searched = len(fitted_law("reads").projects)
     if projects == searched:
-        return f"{in_words(searched)} other stores, which are searched"
+        return f"{in_words(searched)} other stores that are searched"
     if projects == named + searched:
         return f"{in_words(named)} other projects and of {searched:,} stores that are searched"
     return f"{in_words(projects)} other projects"

@@ -132,7 +132,8 @@ def age_rank_quantiles(
     Parameters
     ----------
     frame, references
-        As for :func:`memlab.recommend_cap`. References to load-bearing rows (rank 0) are left out.
+        As for :func:`memlab.recommend_cap`. References to load-bearing rows count as rank 0,
+        because every cap serves them.
     parts : int
         Parts of equal length in rows written.
 
@@ -165,10 +166,9 @@ def age_rank_quantiles(
     sizing = prepared(frame, references, call=call)
     ranks = _ranks(sizing)
     edges = np.linspace(0, len(sizing.lifetimes), parts + 1).round().astype(np.int64)
-    to_prunable = ranks[ranks[AGE_RANK] > 0]
-    part = np.searchsorted(edges, to_prunable[WRITTEN], side="left") - 1
+    part = np.searchsorted(edges, ranks[WRITTEN], side="left") - 1
     part_of_reference = np.clip(part, 0, parts - 1)
-    by_part = to_prunable[AGE_RANK].groupby(part_of_reference)
+    by_part = ranks[AGE_RANK].groupby(part_of_reference)
     table = pd.DataFrame({"first": edges[:-1], "last": edges[1:]})
     table["references"] = by_part.size().reindex(table.index, fill_value=0)
     for name, share in (("p50", 0.5), ("p90", 0.9)):
@@ -202,7 +202,7 @@ def caps_along(
         One row for each stretch with at least `MIN_REFERENCES_AHEAD` references to prunable rows,
         and a last row for the stretch that begins now, from the posterior. ``memories`` is the
         number of prunable memories written before the stretch, and ``cap`` the cap that serves the
-        share.
+        share of all references; every cap serves those to load-bearing rows.
 
     Raises
     ------
@@ -226,8 +226,8 @@ def caps_along(
     for doublings_ago in range(doublings_so_far, 0, -1):
         start = written_now / 2**doublings_ago
         end = 2 * start
-        in_stretch = ranked.losable & (ranked.written >= start) & (ranked.written < end)
-        if in_stretch.sum() >= prior.MIN_REFERENCES_AHEAD:
+        in_stretch = (ranked.written >= start) & (ranked.written < end)
+        if (in_stretch & ranked.losable).sum() >= prior.MIN_REFERENCES_AHEAD:
             reaches = prior.log_rank_fraction(ranked.rank[in_stretch], ranked.written[in_stretch])
             reach = np.quantile(reaches, share, method="inverted_cdf")
             middle_size = prior.geometric_mean_growth(prior.STRETCH) * start

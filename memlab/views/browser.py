@@ -80,6 +80,22 @@ _GRID_OPTIONS: Final[dict[str, Any]] = {
         {"target": 1, "content": ["search"]},
     ],
     "ordering": {"indicators": False, "handler": False},
+    "layout": {
+        "topStart": [
+            "pageLength",
+            {
+                "buttons": [
+                    {
+                        "extend": "selectAll",
+                        "text": "Select all shown",
+                        # of all pages, and only what the boxes below the headings leave
+                        "selectorModifier": {"search": "applied"},
+                    },
+                    {"extend": "selectNone", "text": "Select none"},
+                ]
+            },
+        ]
+    },
 }
 """Options of the grid: a box below each heading filters its column, and a button sorts by it."""
 
@@ -151,7 +167,6 @@ class MemoryBrowser(DisplayMixin):
 
     def __init__(self, history: StoreHistory) -> None:
         self._history = history
-        self._opened_at = now_utc()
         listed = rows_of(history, by="age")
         listed = listed.sort_values(c.POSITION, ascending=False, kind="stable")
         self.memories: pd.DataFrame = pd.DataFrame(listed.reset_index(drop=True))
@@ -196,14 +211,6 @@ class MemoryBrowser(DisplayMixin):
         """The numbers of the selected rows of `memories`."""
         rows: Ints = self._shown_rows[list(self.grid.selected_rows)]
         return rows
-
-    @property
-    def _now(self) -> datetime:
-        """The moment of the history plus the time since the browser was opened.
-
-        It moves on, so that no two plans have the same moment.
-        """
-        return self._history.now + (now_utc() - self._opened_at)
 
     @property
     def _is_whole_period(self) -> bool:
@@ -309,7 +316,7 @@ class MemoryBrowser(DisplayMixin):
                 f"{counted(len(self.selected))} selected, none of them prunable: no plan deletes "
                 'them; browser.shown["label"] says which memories are'
             )
-        return plan(source, ids=self.ids, now=self._now)
+        return plan(source, ids=self.ids)
 
     def sheet(self) -> TextPage:
         """Return the present view as a page for a terminal, or for a notebook without scripts."""
@@ -347,11 +354,16 @@ class MemoryBrowser(DisplayMixin):
 
     def _make_charts(self) -> None:
         """Draw the charts, and make them widgets to select on."""
-        past = self._history.past
+        past = self._past_with_deletions()
         self._growth_chart = _chart_of(charts.plot_growth(growth_curve(past)))
         self.curve = _brush_of(self._growth_chart, {})
         context_chart = _chart_of(charts.plot_boot_context(boot_context(present_rows(past))))
-        places_of_parts = {name: place for place, name in enumerate(self._members_by_part)}
+        drawn_parts = [
+            name
+            for name, is_member in self._members_by_part.items()
+            if (is_member & ~self._is_deleted).any()
+        ]
+        places_of_parts = {name: place for place, name in enumerate(drawn_parts)}
         self.context = _brush_of(context_chart, places_of_parts)
         usage = age_or_use(past, self._history.references)
         usage_chart = _chart_of(charts.plot_age_or_use(usage))
@@ -367,6 +379,26 @@ class MemoryBrowser(DisplayMixin):
             _GroupChart(self.context, self._members_by_part),
             _GroupChart(self.usage, self._members_by_age_and_use),
         ]
+
+    def _past_with_deletions(self) -> pd.DataFrame:
+        """Return the past in which the memories that were deleted here are deleted."""
+        past = self._history.past
+        if not self._is_deleted.any():
+            return past
+        past = past.copy()
+        deleted_ids = self.memories.loc[self._is_deleted, c.MEMORY_ID]
+        is_deleted = past[c.MEMORY_ID].isin(deleted_ids) & past[c.DELETED_AT].isna()
+        past.loc[is_deleted, c.DELETED_AT] = pd.Timestamp(now_utc())
+        return past
+
+    def _redraw_charts(self) -> None:
+        """Draw the charts anew, after a deletion or its undo; what is selected stays so."""
+        self._make_charts()
+        self._connect_charts()
+        self._show_tabs()
+        self.show_groups(*self._chosen_groups)
+        if self.curve is not None:
+            self.curve.span = self._span_of_period()
 
     def _make_controls(self) -> None:
         """Create the range of time, the grid, the buttons and the texts."""
@@ -396,12 +428,8 @@ class MemoryBrowser(DisplayMixin):
     def _arrange_widgets(self) -> None:
         """Put the widgets into one: the charts as tabs, the range, the grid and the plan."""
         widgets = import_extra("ipywidgets", extra="lab")
-        charts_by_title = {
-            "when written": self.curve,
-            "parts": self.context,
-            "age or use": self.usage,
-        }
-        drawn = {title: chart for title, chart in charts_by_title.items() if chart is not None}
+        self._tabs = widgets.Tab()
+        self._show_tabs()
         row = widgets.Layout(flex_flow="row wrap", align_items="center")
         children = [
             widgets.HBox([self.period, self.all_button, self.status], layout=row),
@@ -410,19 +438,34 @@ class MemoryBrowser(DisplayMixin):
             widgets.HBox([self.plan_button, self.delete_button, self.undo_button]),
             self.planned,
         ]
-        if drawn:
-            children.insert(0, widgets.Tab(list(drawn.values()), titles=list(drawn)))
+        if self._tabs.children:
+            children.insert(0, self._tabs)
         self.widget = widgets.VBox(children)
         self.widget.add_class("memlab-browser")
 
-    def _connect_widgets(self) -> None:
-        """Call the methods of the browser when a widget changes or a button is pressed."""
-        self.period.observe(self._period_changed, names="limits")
+    def _show_tabs(self) -> None:
+        """Show each chart that has something to draw in a tab of its own."""
+        charts_by_title = {
+            "when written": self.curve,
+            "parts": self.context,
+            "age or use": self.usage,
+        }
+        drawn = {title: chart for title, chart in charts_by_title.items() if chart is not None}
+        self._tabs.children = list(drawn.values())
+        self._tabs.titles = list(drawn)
+
+    def _connect_charts(self) -> None:
+        """Filter when a span or a row of a chart is selected."""
         if self.curve is not None:
             self.curve.observe(self._span_changed, names="span")
         for chart in self._group_charts:
             if chart.widget is not None:
                 chart.widget.observe(self._marks_changed, names="selected")
+
+    def _connect_widgets(self) -> None:
+        """Call the methods of the browser when a widget changes or a button is pressed."""
+        self.period.observe(self._period_changed, names="limits")
+        self._connect_charts()
         self.grid.observe(self._selection_changed, names="selected_rows")
         self.all_button.on_click(lambda _: self.show_all())
         self.plan_button.on_click(self._plan_clicked)
@@ -640,7 +683,7 @@ class MemoryBrowser(DisplayMixin):
             return
         self.delete_button.disabled = True
         try:
-            receipt = apply(shown_plan, store=self._history.source, now=self._now)
+            receipt = apply(shown_plan, store=self._history.source)
         except MemlabError as error:
             self._show_refusals([str(error)])
             return
@@ -650,6 +693,7 @@ class MemoryBrowser(DisplayMixin):
         is_deleted_now = has_deleted_id & self._is_prunable
         self._deletions.append(_Deletion(receipt, is_deleted_now))
         self._is_deleted |= is_deleted_now
+        self._redraw_charts()
         self._filter()
         self._show_message(f"{receipt}\n\n{_NEXT_STEP_TO_UNDO}")
 
@@ -659,12 +703,13 @@ class MemoryBrowser(DisplayMixin):
             return
         deletion = self._deletions[-1]
         try:
-            restored = restore(deletion.receipt, now=self._now)
+            restored = restore(deletion.receipt)
         except MemlabError as error:
             self._show_refusals([str(error)])
             return
         self._deletions.pop()
         self._is_deleted &= ~deletion.is_deleted
+        self._redraw_charts()
         self._filter()
         self._show_message(f"{counted(restored.memories)} restored, each at its place")
 
@@ -687,7 +732,7 @@ class MemoryBrowser(DisplayMixin):
 
 
 _NEXT_STEP: Final = """\
-nothing was deleted. "Delete them" applies this plan; so does the next cell:
+nothing was deleted yet. "Delete them" applies this plan. These lines in a cell do the same:
 plan = browser.plan()          # the same plan
 receipt = memlab.apply(plan)   # archive, delete, verify
 memlab.restore(receipt)        # undo: every memory back at its place"""

@@ -45,6 +45,7 @@ _NEEDS_OF_MEMORIES: Final = (
     "present",
     "prunable",
     "present-prunable",
+    "load-bearing",
     "loaded",
     "references",
     "reads",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from memlab.arguments import expect
 from memlab.clock import now_utc
-from memlab.columns import KIND, LOADED_AT_START, PRUNABLE
+from memlab.columns import ACTIVE, KIND, LOAD_BEARING, LOADED_AT_START, PRUNABLE
 from memlab.errors import UnansweredError
 from memlab.sources.base import Source
 from memlab.sources.opening import SourceLike, harvestable, open_source
@@ -116,6 +116,7 @@ def needs_met(history: "StoreHistory") -> frozenset[str]:
         "present": len(present) > 0,
         "present-prunable": bool(present[PRUNABLE].any()),
         "prunable": bool(past[PRUNABLE].any()),
+        "load-bearing": bool((present[ACTIVE] & present[LOAD_BEARING]).any()),
         "loaded": LOADED_AT_START not in present or bool(present[LOADED_AT_START].any()),
         "references": len(history.references) > 0,
         "reads": bool((history.references[KIND] == "log").any()),
@@ -141,6 +142,12 @@ def _prunable(source: Source) -> str:
     """Explain a store without prunable memories."""
     rows = _command("rows", source.name)
     return f"0 memories of this store are prunable, so no rule deletes one: {rows} lists them."
+
+
+def _load_bearing(source: Source) -> str:
+    """Explain a store without load-bearing memories."""
+    rows = _command("rows", source.name)
+    return f"0 memories of this store are load-bearing, so it has no floor: {rows} lists them."
 
 
 def _references(source: Source) -> str:
@@ -205,6 +212,7 @@ NEEDS: Final[dict[str, Callable[[Source], str]]] = {
     "present": _present,
     "present-prunable": _prunable,
     "prunable": _prunable,
+    "load-bearing": _load_bearing,
     "references": _references,
     "reads": _reads,
     "copy": _copy,

@@ -3,6 +3,7 @@
 import html
 from base64 import b64encode
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from os import PathLike, fspath
@@ -127,7 +128,7 @@ class SizingPanel:
         self._usage = usage
         present = present_rows(past)
         self._prunable = present[present[c.PRUNABLE]]
-        self.advice = advise(sizing, target=target, token_budget=token_budget)
+        self.advice = self._advice_for(target, token_budget)
         self._pictures = [
             Picture(plot_cap_curve, mark_cap_curve, sizing.curve),
             Picture(plot_trade_off, mark_trade_off, sizing.curve),
@@ -172,11 +173,19 @@ class SizingPanel:
             return "no command: that cap deletes nothing today"
         largest_in_budget = self.advice.budget_cap or 0
         if budget is not None and cap > largest_in_budget:
-            moment = "" if present.recalled else " at start"
-            return f"no command: that cap takes more than {counted(budget, 'tokens')}{moment}"
+            return f"no command: {self._over_budget(cap, budget)}"
         if self._store == ANY_STORE:
             return "no command: these memories are a frame; memlab.explore of the store has one"
         return ""
+
+    def _over_budget(self, cap: int, budget: int) -> str:
+        """Return when a cap takes more than the token budget: today, or only in the past."""
+        tokens = counted(budget, "tokens")
+        recalled = self._sizing.present.recalled
+        if self._sizing.point_at(cap).boot_tokens > budget:
+            return f"that cap takes more than {tokens}{'' if recalled else ' at start'}"
+        moments = "moments" if recalled else "starts"
+        return f"that cap fits today, but over 5% of past {moments} would have taken more"
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
         """Return the widget, and its text and tables for pages that cannot show widgets."""
@@ -292,10 +301,13 @@ class SizingPanel:
 
     def _goal_changed(self, _: Any) -> None:
         """Compute the recommendation for the new target or budget, and show it."""
-        self.advice = advise(
-            self._sizing, target=self.target.value, token_budget=self.token_budget.value
-        )
+        self.advice = self._advice_for(self.target.value, self.token_budget.value)
         self._show()
+
+    def _advice_for(self, target: float, token_budget: int | None) -> Advice:
+        """Return the recommendation for a goal, with the store's name for commands."""
+        advice = advise(self._sizing, target=target, token_budget=token_budget)
+        return advice if self._store == ANY_STORE else replace(advice, store=self._store)
 
     def _recommended_clicked(self, _: Any) -> None:
         """Select the recommended cap."""

@@ -516,6 +516,7 @@ def size(  # noqa: PLR0913 - each parameter is a separate option
     sizing, advice = recommend(
         evidence.past, evidence.references, goal, tokens=unit == "tokens", now=evidence.now
     )
+    advice = replace(advice, store=evidence.name)
     settings = {
         "target": goal.target,
         "token_budget": None if limit is not None else goal.token_budget,

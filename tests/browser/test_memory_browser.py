@@ -118,6 +118,20 @@ def test_column_search_filters_the_grid(all_shown: Locator, expected: MemoryBrow
     expect(all_shown.locator(".dt-info")).to_contain_text("of 480 entries")
 
 
+def test_all_shown_rows_are_selected_by_a_button(
+    all_shown: Locator, expected: MemoryBrowser
+) -> None:
+    all_shown.locator(".dtcc-search input").first.fill("webhook")
+    matches = expected.memories["title"].str.contains("webhook", case=False).sum()
+    expect(all_shown.locator(".dt-info")).to_contain_text(f"of {matches} entries")
+    all_shown.get_by_role("button", name="Select all shown").click()
+    selected = all_shown.locator("p").filter(has_text=re.compile("^selected: "))
+    expect(selected).to_contain_text(f"selected: {matches} memories")
+    all_shown.get_by_role("button", name="Select none").click()
+    expect(selected).to_contain_text("selected: none")
+    all_shown.locator(".dtcc-search input").first.fill("")
+
+
 def test_selected_rows_show_their_text_and_a_plan(
     page: Page, all_shown: Locator, expected: MemoryBrowser, artifacts: Path
 ) -> None:
@@ -153,7 +167,7 @@ def test_deletion_takes_two_clicks_and_a_third_undoes_it(
     undo = all_shown.get_by_role("button", name="Undo")
     expect(delete).to_be_hidden()
     all_shown.get_by_role("button", name="Plan their deletion").press("Enter")
-    expect(all_shown.locator("pre").last).to_contain_text("nothing was deleted")
+    expect(all_shown.locator("pre").last).to_contain_text("nothing was deleted yet")
     assert len(memlab.load(store)) == 480
     expect(undo).to_be_hidden()
     delete.scroll_into_view_if_needed()

@@ -133,7 +133,7 @@ CASES: dict[str, tuple[dict[str, Any], AnswerCase, str]] = {
             "verdict": Verdict.FLOOR_EXCEEDS_BUDGET,
             "keep_recent": None,
             "token_budget": 5_000,
-            "source": "my memory.db",
+            "store": "my memory.db",
         },
         AnswerCase.FLOOR,
         (
@@ -142,7 +142,7 @@ CASES: dict[str, tuple[dict[str, Any], AnswerCase, str]] = {
         ),
     ),
     "too little evidence": (
-        {"verdict": Verdict.TARGET_BEYOND_HORIZON, "target": 0.995, "source": "memory.db"},
+        {"verdict": Verdict.TARGET_BEYOND_HORIZON, "target": 0.995, "store": "memory.db"},
         AnswerCase.TOO_LITTLE_EVIDENCE,
         (
             "Keep all for now: there is too little evidence that any cap serves 99.5% of later "
@@ -192,9 +192,9 @@ def test_conflict_answer_names_both_caps_and_shares() -> None:
     assert case_of(advice_of_caps) is AnswerCase.CHOOSE
     assert advice_of_caps.answer == (
         "No cap meets both the target and the limit of 20,000 tokens. Serving nine in ten later "
-        "needs takes the newest 675 episodes (43,978 tokens a start), which would serve 95% of "
-        "them (90% to 99%). Within the limit, the newest 244 episodes (19,713 tokens a start) "
-        "would serve 87% of them (79% to 93%)."
+        "needs takes the newest 675 episodes (43,978 tokens at start today), which would serve 95% "
+        "of them (90% to 99%). Within the limit today and at 95% of past starts, the newest 244 "
+        "episodes (19,713 tokens at start today) would serve 87% of them (79% to 93%)."
     )
     advice_of_budgets = advise(in_tokens(sizing), token_budget=20_000)
     assert "Within the limit, a budget of 20,000 tokens" in advice_of_budgets.answer

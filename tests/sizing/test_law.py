@@ -166,7 +166,7 @@ def test_limits_are_wider_and_marked_beyond_the_observed_range() -> None:
 
 
 def test_result_states_its_horizon() -> None:
-    assert "holds until  2,400 memories have been written" in str(memlab.law(2_000))
+    assert "holds until  2,400 prunable memories have been written" in str(memlab.law(2_000))
     assert np.log(MIDDLE) == pytest.approx(np.log(np.linspace(1, 1.2, 100_001)).mean(), abs=1e-6)
     for until in (1.0, 0, float("inf"), True, "2"):
         with pytest.raises(ValueError, match="is not a horizon: give the number of memories"):

@@ -103,6 +103,12 @@ def test_prior_of_a_searched_store_is_that_of_reads() -> None:
     assert recommend_cap(searched).likely > recommend_cap(make_episodes(100)).likely
 
 
+def test_answer_names_the_store_as_it_was_given() -> None:
+    store = str(memlab.store_path("two_years"))
+    for advice in (recommend_cap(store, token_budget=100), memlab.size(store, token_budget=100)):
+        assert f"memlab floor {store} shows" in advice.answer
+
+
 def test_weight_of_own_references_grows_with_their_number() -> None:
     few = recommend_cap(*near(references=5))
     medium = recommend_cap(*near(references=50))
@@ -115,8 +121,9 @@ def test_weight_of_own_references_grows_with_their_number() -> None:
     assert many.weight > 0.8
     assert few.keep_recent > medium.keep_recent
     assert medium.keep_recent > many.keep_recent
-    own_line = f"50 later needs seen in this store count {medium.weight:.0%}"
-    assert f"{own_line}, the data of nine other projects {1 - medium.weight:.0%}" in str(medium)
+    own_part = f"{medium.weight:.0%} from 50 later needs seen in this store"
+    other_part = f"{1 - medium.weight:.0%} from the data of nine other projects"
+    assert f"{own_part}, {other_part}" in str(medium)
     assert medium.missing == few.missing - (medium.cluster_count - few.cluster_count)
     assert f"{few.missing} more references or reads" in str(few)
     assert many.missing == 0
@@ -205,7 +212,7 @@ VERDICTS = {
         partial(near, source_task_ref="session:1"),
         {},
         Verdict.FROM_OTHER_PROJECTS,
-        "200 later needs seen in this store count 1%",
+        "1% from 200 later needs seen in this store",
     ),
     "only load-bearing memories": VerdictCase(
         partial(near, load_bearing=True, prunable=False),
@@ -293,7 +300,8 @@ def test_budget_below_target_offers_both_caps() -> None:
     assert advice.policy is None
     assert advice.command("memory.db") is None
     row = cap_curve(frame, references).loc[5]
-    remark = f"caps up to 5 fit, which serves {row['served']:.1%} of later needs, limits"
+    fits = "caps up to 5 fit today and at 95% of past starts; the largest serves"
+    remark = f"{fits} {row['served']:.1%} of later needs, limits"
     assert f"{remark} {row['low']:.1%} to {row['high']:.1%}" in str(advice)
     above = recommend_cap(frame, references, token_budget=2000)
     assert above.verdict == Verdict.OK

@@ -6,6 +6,7 @@ import pytest
 
 import memlab
 from memlab import columns as c
+from memlab.charts import plot_age_ranks
 from memlab.sizing import cap_curve, caps_along, prepare_sizing, recommend_cap
 from memlab.sizing.backtest import TrackRecord, interval_inflation_of, posterior_of, record_of
 from memlab.sizing.prior import STRETCH, geometric_mean_growth
@@ -96,7 +97,9 @@ def test_good_track_record_leaves_limits_and_title_alone() -> None:
     times = (tests["keep_recent"] / tests["needed"]).median()
     assert times > 1.1
     assert advice.track_record.startswith("at 0 of 4 earlier moments this rule would have missed")
-    assert f"it chose {times:.1f} times what was then needed" in advice.track_record
+    assert (
+        f"its cap was {times:.1f} times the smallest that would have met it" in advice.track_record
+    )
     assert advice.track_record in str(advice)
 
 
@@ -217,7 +220,25 @@ def test_boot_over_time_of_empty_store_is_empty() -> None:
 def test_reference_to_load_bearing_row_has_rank_zero() -> None:
     frame = make_frame(row("d", kind="semantic"), "e", row("f", evidence_refs=("d", "e")))
     assert age_ranks(frame)["age_rank"].tolist() == [0, 1]
-    assert age_rank_quantiles(frame, parts=1)["references"].tolist() == [1]
+    assert age_rank_quantiles(frame, parts=1)["references"].tolist() == [2]
+
+
+def test_title_of_age_ranks_names_the_cap_that_served_so_far() -> None:
+    past = memlab.load_past(memlab.store_path("two_years"))
+    curve = cap_curve(past)
+    so_far = curve.index[curve["served_observed"] >= 0.9][0]
+    chart = plot_age_ranks(age_ranks(past)).figure
+    assert chart.title.endswith(f"nine in ten {so_far}")
+    assert "Counted but not drawn: 47 references to load-bearing memories" in chart.alt
+
+
+def test_caps_along_count_references_to_load_bearing_rows() -> None:
+    decision = row("d", kind="semantic")
+    frame = make_frame(decision, *(f"e{n}" for n in range(400)))
+    at = [*range(210, 260, 2), *range(211, 400, 2)]
+    rows_back = [9] * 25 + at[25:]  # the others reach back to the decision, the first row
+    along = caps_along(frame, make_references(frame, at, rows_back), share=0.5)
+    assert along["cap"].tolist() == [0, 0]
 
 
 def test_age_rank_quantiles_are_computed_per_part() -> None:

@@ -256,6 +256,36 @@ def test_delete_and_undo_buttons_work(own: MemoryBrowser, tmp_path: Path) -> Non
     assert not is_offered(own.undo_button)
 
 
+def test_deletion_is_dated_by_the_clock(tmp_path: Path) -> None:
+    store = write_rows(tmp_path / "memory.db", episodes(8))
+    browser = memlab.browse(store, now=datetime(2020, 1, 1, tzinfo=UTC))
+    browser.select(["e2"])
+    before = datetime.now(UTC)
+    browser.plan_button.click()
+    browser.delete_button.click()
+    past = memlab.load_past(store).set_index("memory_id")
+    assert past.loc["e2", "deleted_at"] >= before.replace(microsecond=0)
+
+
+def test_charts_count_no_memory_that_was_deleted_here(tmp_path: Path) -> None:
+    days = [f"2026-03-{day:02}" for day in range(1, 9)]
+    dated = [row(f"e{n}", "episodic", created_at=day) for n, day in enumerate(days)]
+    rows = [row("d0", "semantic"), row("d1", "semantic"), *dated]
+    own = memlab.browse(write_rows(tmp_path / "memory.db", rows))
+    own.show_groups("episodes")
+    assert "8 prunable beside 2 load-bearing memories" in own.curve.html
+    own.select(["e2", "e3"])
+    own.plan_button.click()
+    own.delete_button.click()
+    assert "6 prunable beside 2 load-bearing memories" in own.curve.html
+    assert "An agent starts with 8 memories" in own.context.html
+    assert own.context.selected == ["episodes"]
+    own.undo_button.click()
+    assert "8 prunable beside 2 load-bearing memories" in own.curve.html
+    own.context.selected = []
+    assert len(own.shown) == 10
+
+
 def test_a_deletion_can_be_repeated_after_an_undo(own: MemoryBrowser, tmp_path: Path) -> None:
     selected = own.ids
     for _ in range(2):

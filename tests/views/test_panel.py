@@ -204,10 +204,13 @@ def test_command_is_withheld_with_a_reason(panel: SizingPanel) -> None:
     panel.keep_recent.value = 735
     panel.token_budget.value = 20_000
     assert "takes more than 20,000 tokens at start" in panel.no_command_reason
+    panel.keep_recent.value = 249
+    assert "fits today, but over 5% of past starts would have taken more" in panel.no_command_reason
     assert "memlab compact" not in panel.text
     panel.token_budget.value = 5_000
     assert "load-bearing" in panel.command.value
     panel.token_budget.value = None
+    panel.keep_recent.value = 735
     assert panel.command_line.endswith("--keep-recent 735")
 
 
@@ -240,8 +243,8 @@ def test_explore_accepts_a_frame_with_references(frame: pd.DataFrame) -> None:
     references = memlab.find_references(frame).iloc[:10]
     panel = explore(frame, references)
     assert "from-other-projects" in panel.text
-    weights = "10 later needs seen in this store count 8%, the data of nine other projects 92%"
-    assert weights in panel.text
+    own_part = "8% from 10 later needs seen in this store"
+    assert f"{own_part}, 92% from the data of nine other projects" in panel.text
     assert panel.command_line == ""
     assert "no command: these memories are a frame" in panel.text
 
