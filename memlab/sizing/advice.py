@@ -1,7 +1,7 @@
 """A recommended cap or budget with its evidence, as values, pages and next steps."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf, isnan
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -156,7 +156,7 @@ class Advice(DisplayMixin):
     token_budget: int | None
     token_rule: str
     source: str = ""
-    store: str = ""
+    store: str = field(default="", compare=False)
     keep_recent: int | None
     cluster_count: int
     interval_inflation: float

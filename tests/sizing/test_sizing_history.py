@@ -237,8 +237,10 @@ def test_caps_along_count_references_to_load_bearing_rows() -> None:
     frame = make_frame(decision, *(f"e{n}" for n in range(400)))
     at = [*range(210, 260, 2), *range(211, 400, 2)]
     rows_back = [9] * 25 + at[25:]  # the others reach back to the decision, the first row
-    along = caps_along(frame, make_references(frame, at, rows_back), share=0.5)
-    assert along["cap"].tolist() == [0, 0]
+    references = make_references(frame, at, rows_back)
+    past, now = caps_along(frame, references, share=0.5)["cap"]
+    assert past == 0
+    assert now == recommend_cap(frame, references, target=0.5).likely
 
 
 def test_age_rank_quantiles_are_computed_per_part() -> None:
