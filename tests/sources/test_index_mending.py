@@ -328,6 +328,31 @@ def test_lines_are_reordered_only_within_a_section(folder: Path) -> None:
     assert mended[9:] == lines[6:]
 
 
+def loaded_names(lines: list[str], rule: LoadRule) -> list[str]:
+    """Return the files that the loaded lines of an index link."""
+    index = MemoryIndex("".join(f"{line}\n" for line in lines).encode(), rule)
+    return [line.partition("](")[2].partition(")")[0] for line in index.loaded.splitlines()]
+
+
+def test_most_read_lines_push_no_load_bearing_line_out(folder: Path) -> None:
+    source = long_folder(folder)
+    write_memory(folder, "m2.md", memory("m 2", "feedback"), at(2))
+    write_memory(folder, "m3.md", memory("m 3", "user"), at(3))
+    lines = mended_lines(source, {f"m{number}.md": number for number in range(5, 12)})
+    assert loaded_names(lines, source._rule) == ["m2.md", "m3.md", "m10.md", "m11.md"]
+
+
+def test_longer_lines_push_no_fixed_load_bearing_line_out(folder: Path) -> None:
+    source = long_folder(folder, 8)
+    write_memory(folder, "m4.md", memory("m 4", "feedback"), at(4))
+    loaded = [*(f"- [M {number}](m{number}.md)" for number in range(4)), "1. [M 4](m4.md)"]
+    cut = [f"- [M {number}](m{number}.md) — a long hook" for number in range(5, 8)]
+    write_index(folder, [*loaded, *cut])
+    source._rule = LoadRule(units=len("\n".join(loaded)) + 1)
+    lines = mended_lines(source, {"m6.md": 3})
+    assert "m4.md" in loaded_names(lines, source._rule)
+
+
 def test_nested_and_numbered_entries_and_hubs_stay(folder: Path) -> None:
     source = long_folder(folder, loaded=2)
     write_memory(folder, "hub.md", "# Hub\n- [0](m0.md)\n- [1](m1.md)\n")

@@ -1,8 +1,9 @@
 """Plan a mend of ``MEMORY.md``.
 
 A mend adds missing lines, removes lines of missing files, and can move the lines of the most read
-files into the part that a start loads. Only lines that are understood change. Prose, comments,
-code, hubs and sections keep their place, and so does a line whose file may still exist.
+files into the part that a start loads. A load-bearing memory that a start loads stays loaded. Only
+lines that are understood change. Prose, comments, code, hubs and sections keep their place, and so
+does a line whose file may still exist.
 """
 
 import re
@@ -78,6 +79,15 @@ class Committed(NamedTuple):
     """The name of the version in a plan."""
 
 
+class Reordering(NamedTuple):
+    """The facts that decide the order of an index."""
+
+    reads: Mapping[str, int]
+    """The number of reads by file."""
+    load_bearing: frozenset[str]
+    """The files of load-bearing memories. Those that a start loads now stay loaded."""
+
+
 @dataclass(frozen=True)
 class Mended:
     """The mended index and the changes to its lines."""
@@ -116,11 +126,10 @@ class _BlockRange(NamedTuple):
 def mended(
     view: FolderView,
     *,
-    reads: Mapping[str, int],
     lost: Entries,
     committed: Committed | None,
     empty_headings: bool,
-    reorder: bool,
+    reordering: Reordering | None,
 ) -> Mended:
     """Return the mended index of a folder.
 
@@ -128,16 +137,15 @@ def mended(
     ----------
     view : FolderView
         The folder as it is now.
-    reads : mapping of str to int
-        The number of reads by file.
     lost : mapping of str to sequence of IndexEntry
         The former entries of files that a lost or overwritten index named.
     committed : Committed or None
         The version of the index in git that is restored; None for none.
     empty_headings : bool
         Whether to remove headings with nothing below them.
-    reorder : bool
-        Whether to move lines of files that are read most into the part that a start loads.
+    reordering : Reordering or None
+        How to move lines of files that are read most into the part that a start loads; None to
+        leave the order unchanged.
 
     Raises
     ------
@@ -152,8 +160,9 @@ def mended(
     ]
     if empty_headings:
         steps.append(_without_empty_headings)
-    if reorder:
-        steps.append(partial(_reordered, reads=reads))
+    if reordering is not None:
+        protected = _loaded_files(view.index, view) & reordering.load_bearing
+        steps.append(partial(_reordered, reads=reordering.reads, protected=protected))
     current = view
     lines: list[IndexLine] = []
     for step in steps:
@@ -667,11 +676,20 @@ def _without_empty_headings(view: FolderView) -> _Step:
 # Order
 
 
-def _reordered(view: FolderView, reads: Mapping[str, int]) -> _Step:
+def _reordered(view: FolderView, reads: Mapping[str, int], protected: Collection[str]) -> _Step:
     """Return the index with the most read entries in its loaded part.
 
     Entries move within their section, and keep their order where they can. Nested and numbered
     entries, parents and hubs do not move. An index that is loaded whole stays as it is.
+
+    Parameters
+    ----------
+    view : FolderView
+        The folder.
+    reads : mapping of str to int
+        The number of reads by file.
+    protected : collection of str
+        The files whose entries must not leave the loaded part.
     """
     before = view.index
     if before.loaded == before.text:
@@ -683,7 +701,7 @@ def _reordered(view: FolderView, reads: Mapping[str, int]) -> _Step:
             first_file = before.blocks[number].files(view.names)[0]
             read_counts[number] = reads.get(first_file, 0)
         if any(read_counts.values()):
-            texts = _with_most_read_first(texts, read_counts, view)
+            texts = _with_most_read_first(texts, read_counts, view, protected)
     raw = encoded("".join(texts))
     if raw == before.raw:
         return _Step(raw)
@@ -726,12 +744,15 @@ def _is_movable(view: FolderView, number: int) -> bool:
 
 
 def _with_most_read_first(
-    texts: Sequence[str], read_counts: Mapping[int, int], view: FolderView
+    texts: Sequence[str],
+    read_counts: Mapping[int, int],
+    view: FolderView,
+    protected: Collection[str],
 ) -> list[str]:
     """Return the blocks of an index with the most read entries in the places that are loaded.
 
-    The entries in loaded places keep their order, and so do the others. If the most read entries
-    are too long for all loaded places, fewer entries are loaded.
+    The entries in loaded places keep their order, and so do the others. If the entries to load are
+    too long for all loaded places, fewer entries are loaded.
 
     Parameters
     ----------
@@ -741,23 +762,55 @@ def _with_most_read_first(
         The number of reads of each entry that may move, by the number of its block, in order.
     view : FolderView
         The folder.
+    protected : collection of str
+        The files whose entries must not leave the loaded part. They come before read entries.
     """
     places = list(read_counts)
-    most_read_first = sorted(places, key=lambda number: -read_counts[number])
+    index = view.index
+    protected_places = {
+        number
+        for number in places
+        if not set(protected).isdisjoint(index.blocks[number].files(view.names))
+    }
+    most_read_first = sorted(
+        places, key=lambda number: (number not in protected_places, -read_counts[number])
+    )
     states = _states(texts, view)
     loaded_places = [place for place in places if states[place] is State.LOADED]
+    protected_before = _loaded_files(_parsed_texts(texts, view), view).intersection(protected)
     for count in range(len(loaded_places), 0, -1):
-        read_most = {number for number in most_read_first[:count] if read_counts[number]}
+        chosen = {
+            number
+            for number in most_read_first[:count]
+            if read_counts[number] or number in protected_places
+        }
         # Unread entries fill the other loaded places, from the top.
-        unread = [number for number in places if number not in read_most]
-        to_load = read_most.union(unread[: count - len(read_most)])
+        unread = [number for number in places if number not in chosen]
+        to_load = chosen.union(unread[: count - len(chosen)])
         order = [number for number in places if number in to_load]
         order += [number for number in places if number not in to_load]
         rearranged = _rearranged(texts, places, order)
         new_states = _states(rearranged, view)
-        if all(new_states[place] is State.LOADED for place in places[:count]):
+        if not all(new_states[place] is State.LOADED for place in places[:count]):
+            continue
+        # Longer lines that move up can also push out the entries of other sections.
+        if protected_before <= _loaded_files(_parsed_texts(rearranged, view), view):
             return rearranged
     return list(texts)
+
+
+def _loaded_files(index: MemoryIndex, view: FolderView) -> set[str]:
+    """Return the files with an entry in the part of an index that a start loads."""
+    return {
+        name
+        for name, blocks in index.blocks_by_file(view.names).items()
+        if any(block.state is State.LOADED for block in blocks)
+    }
+
+
+def _parsed_texts(texts: Sequence[str], view: FolderView) -> MemoryIndex:
+    """Return the index that has these blocks."""
+    return _parsed(encoded("".join(texts)), view)
 
 
 def _rearranged(texts: Sequence[str], places: Sequence[int], order: Sequence[int]) -> list[str]:
@@ -775,7 +828,7 @@ def _rearranged(texts: Sequence[str], places: Sequence[int], order: Sequence[int
 
 def _states(texts: Sequence[str], view: FolderView) -> list[State]:
     """Return the state of each block of an index: cut if one of its lines is cut."""
-    line_states = iter(_parsed(encoded("".join(texts)), view).states)
+    line_states = iter(_parsed_texts(texts, view).states)
     states = []
     for text in texts:
         states_in_block = list(islice(line_states, len(lines_of(text))))

@@ -79,7 +79,7 @@ from memlab.systems.claude_code.markdown import (
     wikilinks_in,
 )
 from memlab.systems.claude_code.mend_undo import without_mend
-from memlab.systems.claude_code.mending import Committed, mended
+from memlab.systems.claude_code.mending import Committed, Reordering, mended
 from memlab.systems.claude_code.projects import project_of
 from memlab.systems.claude_code.types import MemoryType, type_of
 from memlab.systems.claude_code.view import (
@@ -170,13 +170,15 @@ class MemoryMdMending(IndexMending):
             committed = None
             if lost or moment.index is None:
                 committed = self._committed(view)
+            reordering = None
+            if reorder and reads:
+                reordering = Reordering(reads, self._load_bearing_in(moment))
             mend = mended(
                 view,
-                reads=reads,
                 lost=entries,
                 committed=committed,
                 empty_headings=empty_headings,
-                reorder=reorder,
+                reordering=reordering,
             )
             before = None if moment.index is None else moment.index.data
             after: bytes | None = mend.index.raw
@@ -192,6 +194,15 @@ class MemoryMdMending(IndexMending):
             )
 
         return self.source.read_moment(plan)
+
+    def _load_bearing_in(self, moment: FolderMoment) -> frozenset[str]:
+        """Return the files of the load-bearing memories at a moment."""
+        source = self.source
+        return frozenset(
+            str(key)
+            for key, record in source.records_in(moment).items()
+            if source.is_load_bearing(source.facts_of(record), if_invalid=True)
+        )
 
     def _committed(self, view: FolderView) -> Committed | None:
         """Return the newest version in git that names more of what the index lost; else None."""
