@@ -179,7 +179,7 @@ def _never_compacted(data: AlertData) -> Iterator[_Finding]:
     pace = data.summary.pace
     if not data.start_tokens or prunable.tokens < NO_ALERT_BELOW or _is_kept_small(data):
         return
-    description = f"{counted(prunable.memories, 'prunable memories')}, which a cap could delete"
+    description = f"{data.summary.prunable_in_words()}, which a cap could delete"
     if pace and pace.per_day:
         description += f", {7 * pace.per_day:,.0f} more a week"
     if data.source is not None:

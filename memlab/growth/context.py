@@ -249,17 +249,22 @@ def size_of(memories: Arrays, rows: Flags) -> Size:
     return Size(int(rows.sum()), int(memories.tokens[rows].sum()))
 
 
+def count_below_cut(present: "pd.DataFrame") -> int:
+    """Return the number of memories that an index names below the part that a start loads."""
+    if c.LOADED_AT_START not in present:
+        return 0
+    return int((present[c.ACTIVE] & ~present[c.LOADED_AT_START]).sum())
+
+
 def cut_in_words(present: "pd.DataFrame") -> str:
     """Return the end of a sentence about a cut index, with the part that a start loads.
 
     The text is empty if the index is not cut.
     """
-    if c.LOADED_AT_START not in present:
+    if not count_below_cut(present):
         return ""
     active = present[present[c.ACTIVE]]
     loaded = active[active[c.LOADED_AT_START]]
-    if len(loaded) == len(active):
-        return ""
     tokens = f"{int(loaded[c.TOKENS].sum()):,} of their {int(active[c.TOKENS].sum()):,} tokens"
     return (
         f"is cut: a start loads {len(loaded):,} of the {len(active):,} memories that it names, "

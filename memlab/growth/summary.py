@@ -179,6 +179,19 @@ class StoreSummary(DisplayMixin):
     token_rule: str
     index_overhead: int = 0
 
+    @property
+    def prunable_not_loaded(self) -> int:
+        """Number of active prunable rows that a start does not load."""
+        return self.not_loaded.memories - self.floor_not_loaded.memories
+
+    def prunable_in_words(self) -> str:
+        """Return the number of prunable rows, with that of the loaded ones if it is another."""
+        loaded = self.boot.prunable.memories
+        total = counted(loaded + self.prunable_not_loaded, "prunable memories")
+        if not self.prunable_not_loaded:
+            return total
+        return f"{total}, {loaded:,} of them loaded now"
+
     def sheet(self) -> TextPage:
         """Return the summary as a page."""
         boot = self.boot
@@ -448,7 +461,11 @@ def _facts(summary: StoreSummary) -> Iterator[tuple[str, str]]:
     boot = summary.boot
     prunable = "no memory is loaded, so no cap can delete anything"
     if boot.memories:
-        prunable = f"{_shares(boot.prunable, summary)}: what a cap could delete"
+        shares = _shares(boot.prunable, summary)
+        if summary.prunable_not_loaded:
+            prunable = f"{summary.prunable_in_words()}: {shares}; a cap could delete them all"
+        else:
+            prunable = f"{shares}: what a cap could delete"
     yield "prunable share", prunable
     yield "floor", _floor_in_words(summary)
     if boot.is_mostly_floor:

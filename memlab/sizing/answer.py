@@ -105,6 +105,14 @@ _CASES_WITH_REMARK: Final = {
 }
 """Cases whose answer is followed by a remark on the evidence."""
 
+CASES_THAT_KEEP_ALL: Final = {
+    AnswerCase.TOO_SMALL,
+    AnswerCase.TOO_LITTLE_EVIDENCE,
+    AnswerCase.KEEP_ALL,
+    AnswerCase.SMALL_SAVING,
+}
+"""Cases whose answer is to keep all memories, which a start loads."""
+
 BY_USE: Final = (
     "Retiring by use cuts a start today from {loaded} to at most {left} tokens ({share_now} → "
     "{share_left} of {window}). Within as many tokens, it would have served {served} of the past "

@@ -20,10 +20,10 @@ from memlab.evidence.reads import Log
 from memlab.evidence.references import COUNTED, counted_in_words, not_counted_in_words
 from memlab.evidence.store_history import StoreHistory
 from memlab.evidence.usage import AgeOrUse, age_or_use
-from memlab.growth.context import FutureDates, cut_in_words
+from memlab.growth.context import FutureDates, count_below_cut, cut_in_words
 from memlab.settings import SIZED, Sized
 from memlab.sizing.advice import Advice, BudgetAdvice
-from memlab.sizing.answer import answer_by_use
+from memlab.sizing.answer import CASES_THAT_KEEP_ALL, answer_by_use, case_of
 from memlab.sizing.backtest import Verdict
 from memlab.sizing.curve import BudgetSizing, Sizing
 from memlab.sizing.goal import SizingGoal, recommend
@@ -31,7 +31,7 @@ from memlab.sizing.timeline import backtest_of, table_of_backtest
 from memlab.sources.capabilities import StartLimit
 from memlab.sources.opening import save_store_settings
 from memlab.sources.reads import LOG_SUFFIX
-from memlab.text import DisplayMixin, TextPage, command, counted, zoneless_in_words
+from memlab.text import DisplayMixin, TextPage, command, counted, verb_for, zoneless_in_words
 
 if TYPE_CHECKING:
     from memlab.replay.by_use import BudgetByUse
@@ -208,7 +208,7 @@ class Recommendation(DisplayMixin):
         by_use = self.by_use
         advice = self.advice
         if by_use is None or by_use.budget is None or not by_use.is_better:
-            return advice.answer
+            return f"{advice.answer}{self._below_cut_in_words()}"
         row = by_use.table.loc[by_use.budget].to_dict()
         return answer_by_use(
             loaded=advice.loaded,
@@ -218,6 +218,28 @@ class Recommendation(DisplayMixin):
             newest=row["newest"],
             context_window=self.goal.context_window,
         )
+
+    def _below_cut_in_words(self) -> str:
+        """Return a sentence for an answer that keeps all memories although the index is cut.
+
+        It names a plan that retires as many memories as are below the cut. It is empty for other
+        answers.
+        """
+        source = self.evidence.source
+        if source is None or source.index is None:
+            return ""
+        if case_of(self.advice) not in CASES_THAT_KEEP_ALL:
+            return ""
+        below = count_below_cut(present_rows(self.evidence.past))
+        if not below:
+            return ""
+        problem = f"{counted(below)} {verb_for(below, 'are')} below the cut of the index"
+        # A line of the index leads to the retired memories.
+        remaining = self.advice.prunable - below - 1
+        if source.retirement is None or remaining < 1:
+            return f" But {problem} and never loaded."
+        plan = command("compact", self.evidence.name, "--keep-recent", remaining, "--retire")
+        return f" But {problem} and never loaded: {plan} can make room for them."
 
     def sheet(self) -> TextPage:
         """Return the recommendation as a page. Its title is the answer."""

@@ -132,6 +132,37 @@ def test_lines_below_the_index_cut_are_not_loaded(folder: Path) -> None:
     assert costs[205] == 0, "it has no line"
 
 
+@pytest.fixture
+def cut_folder(folder: Path) -> Path:
+    """Make a folder of 235 memories, 4 of them load-bearing; the index is cut after 200 lines."""
+    for number in range(235):
+        kind = "feedback" if number in (0, 1, 230, 231) else "project"
+        write_memory(folder, f"m{number}.md", memory(f"m {number}", kind), at(number))
+    write_index(folder, [f"- [M {number}](m{number}.md)" for number in range(235)])
+    return folder
+
+
+def test_size_says_that_memories_below_the_cut_are_never_loaded(cut_folder: Path) -> None:
+    answer = memlab.size(cut_folder).answer
+    assert answer.startswith("Keep all for now: ")
+    assert "But 35 memories are below the cut of the index and never loaded: " in answer
+    assert f"memlab compact {cut_folder} --keep-recent 195 --retire" in answer
+    assert str(memlab.size(cut_folder)).startswith("Keep all for now: ")
+
+
+def test_recommended_retirement_makes_room_for_the_lines_below_the_cut(cut_folder: Path) -> None:
+    memlab.apply(memlab.plan(cut_folder, memlab.KeepRecent(195), retire=True))
+    frame = memlab.load(cut_folder)
+    assert frame["loaded_at_start"].sum() == 199
+    assert frame["active"].sum() == 199
+
+
+def test_summary_counts_prunable_memories_below_the_cut(cut_folder: Path) -> None:
+    page = str(memlab.show(cut_folder))
+    assert "231 prunable memories, 198 of them loaded now" in page
+    assert "a cap could delete them all" in page
+
+
 def test_user_and_feedback_memories_are_load_bearing(folder: Path) -> None:
     for number, kind in enumerate(("user", "feedback", "project", "reference", "", "Feedback")):
         write_memory(folder, f"{number}.md", memory("m", kind), at(number))
@@ -471,6 +502,7 @@ def test_doctor_names_broken_front_matter_links_and_lines(folder: Path) -> None:
     assert "a.md" in warnings["front_matter"].summary
     assert warnings["index_links"].summary.endswith("line 2: gone.md")
     assert warnings["index_cut"].counts == {"found": 1}
+    assert f"memlab compact {folder} --keep-recent N --retire" in warnings["index_cut"].advice
     write_memory(folder, "a.md", memory("a"))
     write_index(folder, ["- [a](a.md)", "- b.md", "- c.md"])
     assert doctor(folder).status is Status.OK

@@ -572,8 +572,9 @@ class FolderView:
             problem=problem,
             if_none=f"the lines of {all_of(named_count, 'named files')} are loaded",
             advice=(
-                f"{command('index', self.folder)} moves up the lines that were read most; "
-                f"{command('show', self.folder)} lists those to remove by hand"
+                f"{command('compact', self.folder, '--keep-recent', 'N', '--retire')} makes room; "
+                f"{command('index', self.folder, '--log', 'LOG')} moves up the lines that were "
+                "read most"
             ),
         )
         cut_chars = sum(len(texts.get(State.CUT, "")) for texts in self.index_texts.values())
