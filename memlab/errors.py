@@ -4,6 +4,8 @@ Every message says what happened, where, and what to do next. Every error can be
 can leave a process pool.
 """
 
+from datetime import datetime
+
 
 class MemlabError(Exception):
     """Base class of all errors that memlab raises on purpose.
@@ -121,7 +123,22 @@ class PlanError(MemlabError):
 
 
 class AlreadyAppliedError(MemlabError):
-    """A plan was applied before; it is not applied twice."""
+    """A plan was applied before; it is not applied twice.
+
+    Attributes
+    ----------
+    applied_at : datetime or None
+        When the plan was applied; None for a plan that changes an index.
+    restored : int
+        How many of its memories were restored since.
+    """
+
+    def __init__(
+        self, message: str, *, applied_at: datetime | None = None, restored: int = 0
+    ) -> None:
+        super().__init__(message)
+        self.applied_at = applied_at
+        self.restored = restored
 
 
 class ArchiveError(MemlabError):

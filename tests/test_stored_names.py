@@ -189,7 +189,8 @@ def test_renamed_record_fields_change_no_byte() -> None:
 
 
 def test_renamed_fleet_row_fields_change_no_column() -> None:
-    line = change.Applied("ab", "applied", 3, 10, 5, None, "memlab restore")
+    applied_at = datetime(2026, 3, 2, tzinfo=UTC)
+    line = change.Applied("ab", "applied", applied_at, 3, 10, 5, None, "memlab restore")
     names = {f"x_{name}": key for name, key in change.Applied.stored_names.items()}
     renamed_fields = [(f"x_{attribute.name}", attribute.type) for attribute in fields(line)]
     twin = make_dataclass("Twin", renamed_fields, frozen=True, namespace={"stored_names": names})

@@ -279,11 +279,22 @@ SIZE_COLUMNS: Final[Columns] = {
     "tokens": "boot_now",
     "after": "boot_after",
 }
+
+
+def _status_in_words(row: Any) -> str:
+    """Return the status of an applied plan, with the time if an earlier run applied it."""
+    from memlab.compaction.wire import minute_in_words
+
+    if row.status == "applied":
+        return "applied"
+    return f"applied earlier, on {minute_in_words(row.applied_at)}"
+
+
 APPLY_COLUMNS: Final[Columns] = {
     "deleted": "deleted",
     "at start": "boot_before",
     "after": "boot_after",
-    "status": "status",
+    "status": _status_in_words,
 }
 MAINTAIN_COLUMNS: Final[Columns] = {
     "deletes": "deleted",
@@ -541,27 +552,32 @@ def apply_fleet(plan_file: Path, all_prunable: bool, job: FleetOptions) -> None:
     """Apply a reviewed plan of memlab fleet plan --save-plan, one store at a time.
 
     Memories are archived beside their store before they are deleted. A store that has changed
-    since is left out. If it is interrupted, the same command finishes it; nothing is applied twice.
+    since, or to which memories were restored, is left out. If it is interrupted, the same command
+    finishes it; nothing is applied twice.
     """
     table = job.work(
         "apply", memlab.fleet.apply, plan_file, now=now_utc(), all_prunable=all_prunable
     )
     accepted = table[table["error"].isna()]
     applied = accepted[accepted["status"] == "applied"]
-    before = int(accepted["boot_before"].sum())
-    after = int(accepted["boot_after"].sum())
-    facts = [
-        ("deleted", f"{counted(int(applied['deleted'].sum()))}, archived beside their stores"),
-        ("at start", f"{before:,} -> {counted(after, 'tokens')}"),
-    ]
-    applied_before = len(accepted) - len(applied)
-    if applied_before:
-        facts.append(
-            ("applied before", f"{counted(applied_before, 'stores')}; nothing is applied twice")
-        )
-    stores = counted(len(table), "stores")
+    applied_earlier = len(accepted) - len(applied)
     refused = len(table) - len(accepted)
-    title = f"{len(accepted):,} of {stores} applied, {refused:,} refused"
+    facts = []
+    if len(applied):
+        before = int(applied["boot_before"].sum())
+        after = int(applied["boot_after"].sum())
+        deleted = counted(int(applied["deleted"].sum()))
+        facts = [
+            ("deleted", f"{deleted}, archived beside their stores"),
+            ("at start", f"{before:,} -> {counted(after, 'tokens')}"),
+        ]
+    title = f"{len(applied):,} of {counted(len(table), 'stores')} applied"
+    if applied_earlier:
+        title += f", {applied_earlier:,} applied earlier"
+        facts.append(
+            ("applied earlier", f"{counted(applied_earlier, 'stores')}; nothing is applied twice")
+        )
+    title += f", {refused:,} refused"
     steps = [f"undo one: {undo}" for undo in accepted["undo"].head(1)]
     job.show(title, table, APPLY_COLUMNS, *steps, sort_by=table["deleted"], facts=facts)
 

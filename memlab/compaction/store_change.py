@@ -95,7 +95,9 @@ class PlannedChange(StoreChange):
             done = changes_in_words(replace(receipt, deleted=entry.memories))
             raise errors.AlreadyAppliedError(
                 f"plan {plan.digest[:12]} was applied on {entry.finished_at:%Y-%m-%d %H:%M} UTC: "
-                f"{done} in {self.archive.path}{restored}; make a new plan"
+                f"{done} in {self.archive.path}{restored}; make a new plan",
+                applied_at=entry.finished_at,
+                restored=entry.restored,
             )
         if plan.links:
             return _is_linked(self.writer, self.source, plan)

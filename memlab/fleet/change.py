@@ -557,6 +557,8 @@ class Applied:
         SHA-256 of the store's plan.
     status : str
         ``"applied"``, or ``"applied before"`` if an earlier run applied it.
+    applied_at : datetime
+        When the plan was applied.
     deleted : int
         Memories that were deleted.
     boot_before, boot_after : int
@@ -577,6 +579,7 @@ class Applied:
 
     digest: str
     status: str
+    applied_at: datetime
     deleted: int
     boot_before: int
     boot_after: int
@@ -587,6 +590,7 @@ class Applied:
     stored_names: ClassVar[Mapping[str, str]] = {
         "digest": "digest",
         "status": "status",
+        "applied_at": "applied_at",
         "deleted": "deleted",
         "boot_before": "boot_before",
         "boot_after": "boot_after",
@@ -606,8 +610,8 @@ def apply(
     """Apply a reviewed plan to each of its stores.
 
     Deleted memories are first archived in the store's own archive. The plan of a store that has
-    changed since is refused; the other plans are applied. If a call is interrupted, the same call
-    resumes it. No plan is applied twice.
+    changed since, or to which memories of its plan were restored, is refused; the other plans are
+    applied. If a call is interrupted, the same call resumes it. No plan is applied twice.
 
     Parameters
     ----------
@@ -679,6 +683,8 @@ def apply_saved(location: str, saved: SavedPlan, **options: Any) -> Applied:
     ------
     PlanError
         If no plan was saved, it is damaged, or it has another digest.
+    AlreadyAppliedError
+        If the plan was applied before, and memories were restored since.
     """
     if saved.packed is None:
         raise PlanError("its plan is not among those saved; make a new plan")
@@ -688,12 +694,16 @@ def apply_saved(location: str, saved: SavedPlan, **options: Any) -> Applied:
     status = "applied"
     try:
         receipt = apply_to_store(plan, store=location, **options)
-    except AlreadyAppliedError:
+    except AlreadyAppliedError as error:
+        if error.restored:
+            raise  # the store is no longer as the plan left it
         status = "applied before"
-        receipt = receipt_of(plan, open_source(location), plan.made_at)
+        applied_at = error.applied_at or plan.made_at
+        receipt = receipt_of(plan, open_source(location), applied_at)
     return Applied(
         digest=plan.digest,
         status=status,
+        applied_at=receipt.applied_at,
         deleted=receipt.deleted,
         boot_before=receipt.boot_before.tokens,
         boot_after=receipt.boot_after.tokens,

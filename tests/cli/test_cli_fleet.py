@@ -90,12 +90,25 @@ def test_fleet_plan_review_and_apply(agents: Path) -> None:
     assert "  290 memories, archived beside their stores" in output
     printed = run("fleet", "show", names).output
     assert re.search(r"on the disk +[\d.]+ MB, of which a vacuum gives back [\d.]+ MB", printed)
-    printed = run("fleet", "apply", file).output
-    assert "  0 memories, archived beside their stores" in printed
-    assert "2 stores; nothing is applied twice" in printed
+    second_page = output_of("fleet", "apply", file)
+    assert second_page.startswith("0 of 2 stores applied, 2 applied earlier, 0 refused\n")
+    assert len(re.findall("applied earlier, on [0-9-]+ [0-9:]+ UTC", second_page)) == 2
+    assert "archived beside their stores" not in second_page
+    assert "at start  " not in second_page.partition("\n\n")[0]
     second_records = records_in(output_of("fleet", "apply", file, "--csv"))
     assert [outcome["status"] for outcome in second_records] == ["applied before"] * 2
     assert "nothing to do" in output_of("fleet", "plan", names, "--keep-recent", 20)
+
+
+def test_fleet_apply_refuses_plans_of_restored_stores(agents: Path) -> None:
+    file = agents / "plan.json"
+    names = f"{agents}/agent-*/memory.db"
+    output_of("fleet", "plan", names, "--keep-recent", 20, "--save-plan", file)
+    output_of("fleet", "apply", file)
+    output_of("restore", agents / "agent-30" / "memory.db", "latest")
+    page = output_of("fleet", "apply", file, code=1)
+    assert page.startswith("0 of 2 stores applied, 1 applied earlier, 1 refused\n")
+    assert "10 of them restored since" in " ".join(page.split())
 
 
 def test_rejected_store_gives_exit_code_1(agents: Path) -> None:

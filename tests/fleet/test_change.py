@@ -152,6 +152,24 @@ def test_changed_store_is_rejected_alone(four_stores: list[Path]) -> None:
     assert counts(four_stores) == [5, 10, 9, 6]
 
 
+def test_repeated_apply_tells_when_the_plan_was_applied(four_stores: list[Path]) -> None:
+    new_plan = plan(four_stores, KEEP, now=NOW)
+    apply(new_plan, now=NOW)
+    results = apply(new_plan, now=NOW + timedelta(days=1))
+    assert set(results["status"]) == {"applied before"}
+    assert set(results["applied_at"]) == {NOW}
+
+
+def test_plan_of_a_restored_store_is_refused(four_stores: list[Path]) -> None:
+    new_plan = plan(four_stores, KEEP, now=NOW)
+    for outcome in applied(new_plan)[1:]:
+        assert outcome.value is not None
+        memlab.restore(outcome.value.digest, store=outcome.name)
+    outcomes = applied(new_plan)
+    assert [outcome.kind for outcome in outcomes] == ["", *["AlreadyAppliedError"] * 3]
+    assert "5 of them restored since; make a new plan" in outcomes[1].error
+
+
 def edit_count(file: Path) -> None:
     file.write_text(file.read_text().replace('"deleted": 5', '"deleted": 4'))
 
