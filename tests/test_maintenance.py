@@ -76,6 +76,18 @@ def test_maintenance_compacts_and_vacuums(store: Path) -> None:
     assert memlab.restore(result.receipt, now=NOW).memories == 81
 
 
+def test_first_line_tells_time_and_outcome(store: Path) -> None:
+    would = str(maintain(store, now=NOW))
+    assert would.startswith(f"2026-06-01 03:17 UTC maintenance would do: {store}\n")
+    (store.parent / FILE).write_text(ALL + "max_per_run = 1\n")
+    failed = maintain(store, apply=True, now=NOW)
+    assert str(failed).startswith(f"2026-06-01 03:17 UTC maintenance FAILED at compact: {store}\n")
+    assert failed.to_dict()["run_at"] == "2026-06-01T03:17:00+00:00"
+    (store.parent / FILE).write_text(ALL)
+    done = str(maintain(store, apply=True, now=NOW))
+    assert done.startswith(f"2026-06-01 03:17 UTC maintained: {store}\n")
+
+
 def test_drop_erases_only_expired_archive_entries(store: Path) -> None:
     maintain(store, apply=True, now=NOW)
     write_rows(store, episodes(30, start=200))

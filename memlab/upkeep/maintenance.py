@@ -14,7 +14,7 @@ from memlab.compaction.drops import drop_archived, plan_erasure
 from memlab.compaction.planner import plan
 from memlab.compaction.plans import RETIRES, RETURNS, Plan, Receipt
 from memlab.compaction.reclaim import checked_for_vacuum, space, vacuum
-from memlab.compaction.wire import size_in_words, some_of
+from memlab.compaction.wire import minute_in_words, size_in_words, some_of
 from memlab.errors import MemlabError, PlanError, SettingsError, StalePlanError, StoreError
 from memlab.evidence.ingestion import harvest
 from memlab.policies import Policy
@@ -65,6 +65,8 @@ class Maintenance(DisplayMixin):
     ----------
     store : str
         The store's name.
+    run_at : datetime
+        When the maintenance ran, with a time zone.
     applied : bool
         Whether the store was changed; False for a dry run.
     steps : tuple of Step
@@ -78,6 +80,7 @@ class Maintenance(DisplayMixin):
     """
 
     store: str
+    run_at: datetime
     applied: bool
     steps: tuple[Step, ...]
     diagnosis: Diagnosis
@@ -116,6 +119,7 @@ class Maintenance(DisplayMixin):
         ]
         return {
             "store": self.store,
+            "run_at": self.run_at.isoformat(),
             "applied": self.applied,
             "failed": self.failed,
             "steps": steps,
@@ -137,8 +141,13 @@ class Maintenance(DisplayMixin):
         facts = [(f"{step.outcome:<7} {step.name}", step.message) for step in self.steps]
         if self.undo:
             facts.append(("        undo", self.undo))
-        title = "maintained" if self.applied else "maintenance would do"
-        return TextPage(f"{title}: {self.store}", facts)
+        if self.failed:
+            outcome = f"maintenance FAILED at {self.steps[-1].name}"  # a failed step is the last
+        elif self.applied:
+            outcome = "maintained"
+        else:
+            outcome = "maintenance would do"
+        return TextPage(f"{minute_in_words(self.run_at)} {outcome}: {self.store}", facts)
 
 
 def maintain(
@@ -299,6 +308,7 @@ class _Run:
             steps.append(Step(name, outcome, message))
         return Maintenance(
             store=self._source.name,
+            run_at=self._now,
             applied=self._applies,
             steps=tuple(steps),
             diagnosis=diagnosis,
