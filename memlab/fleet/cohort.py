@@ -346,6 +346,15 @@ class SizedStore:
         Tokens loaded at start now and under the cap, and tokens of the load-bearing memories.
     answer : str
         The recommendation in sentences.
+
+    Examples
+    --------
+    The fields are columns of the table that :func:`memlab.fleet.size` returns.
+
+    >>> import memlab.fleet
+    >>> table = memlab.fleet.size(memlab.store_path("looked_up"))
+    >>> {"keep_recent", "likely", "verdict", "own", "answer"} <= set(table)
+    True
     """
 
     keep_recent: int | None

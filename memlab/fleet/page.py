@@ -54,6 +54,13 @@ class FleetFindings:
         The prior that the stores share.
     repeated : int
         Number of names that match a store named before.
+
+    Examples
+    --------
+    >>> import memlab.fleet
+    >>> findings = memlab.fleet.examine_fleet(memlab.store_path("looked_up"))
+    >>> int(findings.stores["memories"].sum())
+    480
     """
 
     now: datetime

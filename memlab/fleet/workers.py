@@ -450,6 +450,13 @@ def cluster_at(
     ------
     MemlabError
         If there is no scheduler.
+
+    Examples
+    --------
+    >>> with cluster_at(scheduler_file=Path("scheduler.json")) as runner:
+    ...     memlab.fleet.survey("agents/*.db", runner=runner)
+    Traceback (most recent call last):
+    memlab.errors.MemlabError: there is no scheduler file scheduler.json; is the scheduler running?
     """
     distributed = import_extra("distributed", extra="fleet")
     file = None if scheduler_file is None else str(scheduler_file)

@@ -49,18 +49,18 @@ def on_a_terminal(width: int, *words: object, **variables: str) -> list[str]:
     return output.replace("\r\n", "\n").removesuffix("\x1b[0m").split("\n")
 
 
+@pytest.mark.parametrize("width", [60, pytest.param(120, marks=pytest.mark.long)])
 def test_no_output_line_is_wider_than_the_terminal(
-    store: Path, monkeypatch: pytest.MonkeyPatch
+    store: Path, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
     monkeypatch.chdir(store.parent)
     wide = run("size", store.name, "--explain").output
     assert max(map(len, wide.splitlines())) > 100  # lines are not wrapped
     assert "\x1b" not in wide
-    for width in (60, 120):
-        lines = list(map(unstyle, on_a_terminal(width, "size", store.name, "--explain")))
-        breakable = [line for line in lines if not re.match(r"\s*(next: )?\s*memlab ", line)]
-        assert max(map(len, breakable)) <= width
-        assert numbers_in(wide) <= numbers_in(" ".join(lines))
+    lines = list(map(unstyle, on_a_terminal(width, "size", store.name, "--explain")))
+    breakable = [line for line in lines if not re.match(r"\s*(next: )?\s*memlab ", line)]
+    assert max(map(len, breakable)) <= width
+    assert numbers_in(wide) <= numbers_in(" ".join(lines))
 
 
 def numbers_in(text: str) -> set[str]:
@@ -96,10 +96,16 @@ def test_answer_is_coloured_if_the_terminal_supports_it(store: Path) -> None:
     assert unstyle(safe).strip().startswith("> 531   99.3")
     for line in (*answer, likely, safe):
         assert line.endswith("\x1b[0m")
-    plain = list(map(unstyle, lines))
-    assert on_a_terminal(80, "size", store, NO_COLOR="1") == plain
-    assert on_a_terminal(80, "size", store, TERM="dumb") == plain
     assert "\x1b" not in run("size", store).output
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
+def test_answer_is_not_coloured_if_colour_is_not_wanted(
+    store: Path, variables: dict[str, str]
+) -> None:
+    coloured_lines = on_a_terminal(80, "size", store)
+    assert on_a_terminal(80, "size", store, **variables) == list(map(unstyle, coloured_lines))
 
 
 WORDS = st.lists(st.sampled_from(["memory", "a", "keep_recent", "  ", "12,345", ":"]))
