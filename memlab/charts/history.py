@@ -311,7 +311,8 @@ def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     high = max(1.0, chosen.max(), needed.max())
     # leave room for a number on both sides: this share of the axis
     margin = 0.3 if plot.is_narrow else 0.1
-    factor = max(2.3, (high / low) ** (margin / (1 - 2 * margin)))
+    min_factor = 10.0 if plot.is_narrow else 2.3
+    factor = max(min_factor, (high / low) ** (margin / (1 - 2 * margin)))
     x_limits = (max(0.7, low / factor), high * factor)
     plot.set_log_axis(ax.xaxis, "keep_recent", x_limits, max_ticks=6)
     for place, row in zip(places, backtest.itertuples(), strict=True):
