@@ -40,6 +40,8 @@ MAX_LISTED: Final = 10
 MARKER: Final = "memlab_fleet_plan"
 """Key that marks a file as a fleet plan; its value is the format number."""
 
+_SAVED_POLICIES: Final = "remembered"
+"""Stored name of a plan's policy that stands for the saved policy of each store."""
 _CODEC: Final = "zstd"
 """Compression of a store's plan."""
 _MAX_PLAN_BYTES: Final = 2**24
@@ -292,8 +294,11 @@ class FleetPlan(DisplayMixin):
     def sheet(self) -> TextPage:
         """Return the plan as a page."""
         totals = self.totals
+        policy = wire.policy_in_words(self.policy)
+        if self.policy.get("policy") == _SAVED_POLICIES:
+            policy = "the policy saved for each store"
         facts = [
-            ("policy", wire.policy_in_words(self.policy)),
+            ("policy", policy),
             ("decided", wire.minute_in_words(self.made_at)),
             ("deletes", f"{totals['deleted']:,} of {counted(totals['memories'], 'memories')}"),
             ("tokens", f"{totals['deleted_tokens']:,}"),
@@ -523,7 +528,7 @@ def _share_of_bytes(size: int | None, deleted_tokens: int, tokens: int) -> int |
 def _policy_fields(policy: Policy | None) -> dict[str, Any]:
     """Return a policy as the fields of a plan; None stands for the saved policy of each store."""
     if policy is None:
-        return {"policy": "remembered"}
+        return {"policy": _SAVED_POLICIES}
     fields: dict[str, Any] = wire.as_data(policy)
     return fields
 

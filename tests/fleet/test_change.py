@@ -114,6 +114,7 @@ def test_each_store_is_planned_by_its_settings(four_stores: list[Path]) -> None:
     write_settings(four_stores[1], 7)
     new_plan = plan(four_stores[:3], now=NOW)
     assert [planned.deleted for planned in new_plan.stores] == [7, 2]
+    assert "the policy saved for each store\n" in str(new_plan)
     assert [refused.store for refused in new_plan.refused] == [str(four_stores[2])]
     assert "no policy is set for" in new_plan.refused[0].error
 
