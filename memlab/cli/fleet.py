@@ -447,12 +447,12 @@ def _steps_after_sizing(
     """Return the next steps for stores that were sized: plans for a cap, and for the budget."""
     plan = command("fleet plan", *names)
     save = "--save-plan fleet-plan.json"
-    safe_caps = sized["keep_recent"].dropna()
     steps = []
-    if len(safe_caps):
-        steps.append(
-            f"next: {plan} --keep-recent {safe_caps.max()} {save}    the largest of these caps"
-        )
+    if sized["deletes"].sum() > 0:
+        steps += [
+            "next: memlab size STORE --save    for each store, to save its cap; then",
+            f"      {plan} {save}    deletes by the saved caps",
+        ]
     if token_budget is not None and sized["verdict"].eq(_TARGET_EXCEEDS).any():
         policy = f"--policy tokens --max-tokens {token_budget}"
         steps.append(f"next: {plan} {policy} {save}    for the budget")

@@ -153,7 +153,11 @@ def test_fleet_size_prints_a_cap_and_evidence_per_store(agents: Path) -> None:
     output = output_of("fleet", "size", f"{agents}/*/memory.db")
     assert "The safe caps of 3 stores cut their starts today from " in output
     assert "too few stores have references" in output
-    step = output.splitlines()[-1].removeprefix("next: memlab ").partition("    ")[0]
+    save_step, plan_step = output.splitlines()[-2:]
+    assert save_step.startswith("next: memlab size STORE --save ")
+    for store in agents.glob("*/memory.db"):
+        output_of("size", store, "--save")
+    step = plan_step.strip().removeprefix("memlab ").partition("    ")[0]
     assert run(*shlex.split(step.replace("fleet-plan", f"{agents}/plan"))).exit_code == 0
     tiny_budget = ("fleet", "size", f"{agents}/*/memory.db", "--token-budget", "1")
     records = records_in(output_of(*tiny_budget, "--csv", code=1))
