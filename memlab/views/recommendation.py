@@ -375,7 +375,11 @@ class Recommendation(DisplayMixin):
             validity = f"until {sized.until:,} episodes are written; {sized.memories:,} were so far"
         file = save_store_settings(source, {"policy": policy, **self.kept})
         commands = " and ".join(command(name, source.name) for name in ("compact", "maintain"))
-        return f"saved in {file}; {commands} use it, {validity}"
+        sentence = f"saved in {file}; {commands} use it, {validity}"
+        if policy["name"] == "recent" and not settings.is_auto:
+            verb = "retires" if settings.retire else "deletes"
+            sentence += f"; from now on maintain {verb} prunable memories beyond {advice.number:,}"
+        return sentence
 
     def _evidence(self) -> Iterator[tuple[str, str]]:
         """Yield the facts about the evidence: references, time zones, the log and the index."""

@@ -36,6 +36,7 @@ def test_saved_number_is_used_by_every_command(two_years: Path) -> None:
     options = ["--target", "0.85", "--confidence", "0.95", "--token-budget", "500000", "--save"]
     output = output_of("size", two_years, *options)
     assert f"saved in {two_years.parent / FILE}" in output
+    assert "; from now on maintain deletes prunable memories beyond " in output
     goal = {"target": 0.85, "confidence": 0.95, "token_budget": 500_000}
     advice = memlab.recommend_cap(memlab.load(two_years), **goal)
     settings = settings_of(two_years)
