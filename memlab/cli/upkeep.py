@@ -152,7 +152,11 @@ def _print_archived(store: Path, digest: str | None, search: str | None) -> None
     cells = nonempty.astype(object).fillna("–")
     rows = list(cells.itertuples(index=False, name=None))
     table = Table("", tuple(nonempty.columns), rows)
-    page = TextPage(f"{counted(len(memories))} in the archive", [], [table])
+    title = f"{counted(len(memories))} in the archive"
+    if search is not None and memories.empty:
+        archived = memlab.compaction.archived_rows(store, digest=digest)
+        title = f"no match among {counted(len(archived))} in the archive"
+    page = TextPage(title, [], [table])
     not_restored = memories.loc[memories["restored_at"].isna(), "digest"]
     if len(not_restored):
         output.print_lines(page, "", undo_line(str(store), not_restored.iloc[-1]))

@@ -30,7 +30,7 @@ from memlab.sources.opening import SourceLike
 from memlab.sources.tables import SCHEMA, TEXT
 from memlab.store.archive.content_copies import last_copied
 from memlab.store.archive.open_archive import OpenArchive
-from memlab.store.archive.retired import retired_in
+from memlab.store.archive.retired import RetiredMemories, retired_in
 from memlab.store.archive.schema import Copy, Dropped, Entry
 from memlab.text import DisplayMixin, Table, TextPage, command, counted
 
@@ -238,6 +238,8 @@ def _listing_of(source: Source, archive: OpenArchive, name: str) -> ArchiveListi
     for change in changes:
         entry = change.entry
         words = _other_change_in_words(change, source)
+        if change.is_of_links and _has_ended_retirement(change, retired):
+            words += ", none of them retired now"
         if words:
             other_changes[entry.digest] = words
         if change.can_be_undone(retired):
@@ -254,6 +256,12 @@ def _listing_of(source: Source, archive: OpenArchive, name: str) -> ArchiveListi
         copied_at=last_copied(archive),
         undoable=tuple(undoable),
     )
+
+
+def _has_ended_retirement(change: RecordedChange, retired: RetiredMemories) -> bool:
+    """Return whether a plan retired memories, and none of them is retired now."""
+    retires = change.plan.retires
+    return bool(retires) and not any(memory.key in retired for memory in retires)
 
 
 def _other_change_in_words(change: RecordedChange, source: Source) -> str:

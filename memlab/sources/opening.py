@@ -16,6 +16,7 @@ from memlab.arguments import wrong_argument_error
 from memlab.errors import (
     ChangedWhileReadError,
     MemlabError,
+    StoreError,
     UndecidedKindError,
     UnsafeDeletionError,
 )
@@ -233,6 +234,8 @@ def _kind_of(text: str, planned_scheme: str) -> str:
         if recorded and recognised.scheme not in recorded:
             raise _contradiction_error(text, recognised, recorded)
         return recognised.scheme
+    if path.name == "MEMORY.md" and path.is_file():
+        raise StoreError(f"{path} is the index of a folder of memories; name {path.parent}")
     by_evidence = [match.system.first_scheme for match in _matches_at(path)]
     possible = list(recorded)
     if by_evidence:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import memlab
 from memlab.compaction import drop_archived, keep_copies, recover
+from memlab.compaction.archive_views import archive_listing
 from memlab.errors import ChangedWhileReadError, MemlabError, StalePlanError, StoreError
 from memlab.sources.folder.files import Folder
 from memlab.sources.folder.journal import Operation
@@ -22,7 +23,7 @@ from memlab.systems.claude_code.index import MemoryIndex
 from memlab.systems.claude_code.markdown import FileNames
 from memlab.testing.steps import APPLY_STEPS
 from memlab.upkeep.health import doctor
-from tests.support.claude_store import at, memory, project_folder, write_memory
+from tests.support.claude_store import at, memory, project_folder, write_memories, write_memory
 from tests.support.index_edits import EDITS, FILES, INDEXES, by_hand, edited
 from tests.support.odek_store import write_odek
 from tests.support.properties import examples
@@ -643,3 +644,20 @@ def moved_by(plan: memlab.Plan) -> set[str]:
 def named_at_edit(recorded: list[tuple[list[bytes], set[str]]], otherwise: set[str]) -> set[str]:
     """Return the files that the index named after the edit."""
     return recorded[0][1] if recorded else otherwise
+
+
+def test_archive_says_that_no_memory_of_an_undone_retirement_is_retired(tmp_path: Path) -> None:
+    folder = project_folder(tmp_path)
+    write_memories(folder, "a", "b", "c")
+    receipt = memlab.apply(memlab.plan(folder, memlab.KeepRecent(1), retire=True))
+    assert "retired now" not in str(archive_listing(folder))
+    memlab.restore(receipt)
+    assert "retired 2 memories, none of them retired now" in str(archive_listing(folder))
+
+
+def test_search_without_a_match_says_how_many_memories_are_archived(tmp_path: Path) -> None:
+    folder = project_folder(tmp_path)
+    write_memories(folder, "a", "b", "c")
+    memlab.apply(memlab.plan(folder, memlab.KeepRecent(1)))
+    output = output_of("archive", folder, "--search", "nothing like it")
+    assert "no match among 2 memories in the archive" in output

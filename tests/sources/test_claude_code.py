@@ -163,6 +163,12 @@ def test_summary_counts_prunable_memories_below_the_cut(cut_folder: Path) -> Non
     assert "a cap could delete them all" in page
 
 
+def test_path_of_the_index_is_refused_with_the_folder_to_name(folder: Path) -> None:
+    write_memories(folder, "a")
+    with pytest.raises(StoreError, match=f"is the index of a folder of memories; name {folder}"):
+        memlab.show(folder / "MEMORY.md")
+
+
 def test_user_and_feedback_memories_are_load_bearing(folder: Path) -> None:
     for number, kind in enumerate(("user", "feedback", "project", "reference", "", "Feedback")):
         write_memory(folder, f"{number}.md", memory("m", kind), at(number))
