@@ -237,7 +237,19 @@ def test_heavy_modules_are_not_imported_without_need(
     assert LOADS[program].isdisjoint(loaded.split())
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def _examples_take_long(path: Path) -> bool:
+    """Return whether the examples of a module draw charts or open a lab."""
+    return part_of(path) in {"views", "charts"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=pytest.mark.long) if _examples_take_long(path) else path
+        for path in MODULES
+    ],
+    ids=lambda path: path.stem,
+)
 def test_docstring_examples_run(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

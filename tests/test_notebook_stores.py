@@ -145,6 +145,7 @@ def test_fleet_notebook_shows_the_weights_of_a_single_store(tmp_path: Path) -> N
     assert "<th>elsewhere</th>" in pages
 
 
+@pytest.mark.long
 def test_examples_of_the_panel_fit_a_store_with_a_high_floor(tmp_path: Path) -> None:
     decisions = [row(f"d{n}", "semantic", body="why " * 25_000) for n in range(2)]
     store = str(write_rows(tmp_path / "memory.db", [*decisions, *episodes(60)]))

@@ -331,7 +331,8 @@ def remember_often(store: Path) -> None:
         save_store_settings(open_source(store), {"policy": {"name": "recent", "keep": keep}})
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(6, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("count", [3, 6])
 def test_concurrent_settings_writes_all_survive(tmp_path: Path, count: int) -> None:
     """Nightly runs on stores of one folder save their settings at the same time."""
     stores = [write_rows(tmp_path / f"m{n}.db", []) for n in range(count)]

@@ -189,7 +189,7 @@ def test_unknown_collation_is_an_error_with_advice(small: Path) -> None:
 
 
 def test_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
-    store = write_rows(tmp_path / "memory.db", episodes(3_000))
+    store = write_rows(tmp_path / "memory.db", episodes(900))
     command = (
         f"{MEMLAB} compact {store} --keep-recent 3 --json | head -n 1; exit ${{PIPESTATUS[0]}}"
     )

@@ -184,6 +184,7 @@ def block_of(page: str, language: str, number: int = 0) -> str:
     return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)[number]
 
 
+@pytest.mark.long
 def test_cron_line_of_the_guide_runs(store: Path) -> None:
     (store.parent / FILE).write_text(KEEPS_5)
     *_, command = block_of(GUIDE, "cron").strip().split(maxsplit=5)

@@ -302,7 +302,12 @@ def test_merge_effect_names_the_index(folders: tuple[Path, Path]) -> None:
 
 @pytest.mark.parametrize(
     ("there", "here", "cut"),
-    [(5, 5, 0), (150, 60, 10), (200, 10, 10), (230, 3, 33)],
+    [
+        pytest.param(5, 5, 0, marks=pytest.mark.long),
+        (150, 60, 10),
+        pytest.param(200, 10, 10, marks=pytest.mark.long),
+        pytest.param(230, 3, 33, marks=pytest.mark.long),
+    ],
     ids=["below the limit", "across the limit", "at the limit", "already cut"],
 )
 def test_plan_predicts_what_a_start_will_load(home: Path, there: int, here: int, cut: int) -> None:
@@ -326,7 +331,7 @@ def test_plan_predicts_what_a_start_will_load(home: Path, there: int, here: int,
     assert len(cut_files) == start.cut
 
 
-@pytest.mark.parametrize("files", [8, 150])
+@pytest.mark.parametrize("files", [8, pytest.param(150, marks=pytest.mark.long)])
 def test_plan_predicts_the_start_of_a_real_folder(home: Path, files: int) -> None:
     source = realistic_folder(project_folder(home, FROM), files=files)
     other = realistic_folder(project_folder(home, INTO), files=40)
@@ -602,6 +607,7 @@ def original(folders: tuple[Path, Path], tmp_path: Path) -> Callable[[], None]:
     return again
 
 
+@pytest.mark.long
 def test_crash_at_any_call_loses_and_duplicates_nothing(
     folders: tuple[Path, Path], original: Callable[[], None]
 ) -> None:

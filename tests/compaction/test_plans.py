@@ -52,6 +52,7 @@ for store in sys.argv[1:]:
 """
 
 
+@pytest.mark.long
 def test_plan_digest_does_not_depend_on_environment(store: Path, tmp_path: Path) -> None:
     write_rows(store, [row(f"r{n}", evidence_refs_json=f'["e{n}"]') for n in range(1, 9)])
     (tmp_path / "link.db").symlink_to(store)

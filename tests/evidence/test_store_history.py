@@ -350,7 +350,13 @@ def report_with_log(memories: Any, log: Any) -> str:
 
 @pytest.mark.usefixtures("no_charts")
 @pytest.mark.parametrize(
-    "question", [sizes_with_log, rows_with_log, comparison_with_log, report_with_log]
+    "question",
+    [
+        sizes_with_log,
+        rows_with_log,
+        pytest.param(comparison_with_log, marks=pytest.mark.long),
+        pytest.param(report_with_log, marks=pytest.mark.long),
+    ],
 )
 def test_log_of_history_is_used_like_the_log_argument(
     store: Path, question: Callable[[Any, Any], str]

@@ -226,6 +226,7 @@ def test_few_small_stores_run_serially() -> None:
     assert isinstance(fleet.workers.default_runner([Member("large", "large", 10**9)]), Processes)
 
 
+@pytest.mark.long
 def test_script_without_main_guard_gets_an_explanation(tmp_path: Path) -> None:
     store = agent_store(tmp_path / "memory.db", 2)
     script = tmp_path / "script.py"

@@ -65,7 +65,7 @@ def tokens_in_show(store: Path | str) -> int:
         pytest.param(10, marks=pytest.mark.long),
         150,
         pytest.param(190, marks=pytest.mark.long),
-        205,
+        pytest.param(205, marks=pytest.mark.long),
     ],
 )
 def test_every_command_counts_the_same_start_of_a_cut_index(tmp_path: Path, cap: int) -> None:

@@ -15,7 +15,7 @@ from memlab.systems.claude_code.index import (
     without_change,
 )
 from memlab.systems.claude_code.markdown import FileNames, unlinked
-from tests.support.index_edits import EDITS, FILES, INDEXES, by_hand, edited
+from tests.support.index_edits import EDITS, FILES, INDEXES, Edit, by_hand, edited
 from tests.support.properties import examples
 
 FOLDER = Path("/home/u/.claude/projects/-w/memory")
@@ -193,11 +193,11 @@ def test_random_index_is_restored_byte_for_byte(raw: bytes, removed: set[str]) -
 @example(
     b"- [A](a.md), [B](b.md)\r\n| [A](a.md) | [[c]] |\r\n<!-- [A](a.md)\r\n- [A](a.md) - hook",
     {"a.md", "b.md"},
-    [("line ends", 0, 0, "")],
+    [Edit("line ends", 0, 0, "")],
 )
 @given(INDEXES, SOME, EDITS)
 def test_random_edits_are_kept_and_memories_named_again(
-    raw: bytes, removed: set[str], edits: list[tuple[str, int, int, str]]
+    raw: bytes, removed: set[str], edits: list[Edit]
 ) -> None:
     shortened = edited(remove_entries(raw, removed, NAMES), edits)
     after = restored(raw, shortened, *removed)
@@ -221,7 +221,7 @@ def bare(line: bytes) -> str:
 @settings(max_examples=examples(400))
 @given(INDEXES, SOME, EDITS)
 def test_rolled_back_step_keeps_edits_by_hand(
-    raw: bytes, removed: set[str], edits: list[tuple[str, int, int, str]]
+    raw: bytes, removed: set[str], edits: list[Edit]
 ) -> None:
     before = remove_entries(raw, removed, NAMES)
     assert without_change(before, raw, raw) == before

@@ -317,6 +317,7 @@ print(settings_of(open_source(sys.argv[1])).target)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "place",
     [".claude/projects/-home-u-work/memory", "p/.serena/memories", ".odek/memory", "memory.db"],

@@ -89,6 +89,12 @@ COMPLETERS: Final = {
 }
 
 
+SLOW_LAST = [
+    *(name for name in COMPLETERS if name != "IPython with jedi"),
+    pytest.param("IPython with jedi", marks=pytest.mark.long),
+]
+
+
 class Completed(NamedTuple):
     """An object, and names that completion must offer."""
 
@@ -104,7 +110,7 @@ def completed(
     return Completed(case.make(tmp_path_factory.mktemp("store")), case.names)
 
 
-@pytest.mark.parametrize("completer", COMPLETERS)
+@pytest.mark.parametrize("completer", SLOW_LAST)
 def test_completion_offers_the_public_names(completed: Completed, completer: str) -> None:
     offered = COMPLETERS[completer](completed.result)
     assert completed.names <= offered

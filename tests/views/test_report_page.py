@@ -252,6 +252,7 @@ def test_store_texts_are_escaped_in_the_page(tmp_path: Path) -> None:
     assert "&lt;script&gt;" in page
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_charts")
 def test_next_steps_run_in_the_folder_of_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
