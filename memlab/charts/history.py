@@ -114,10 +114,8 @@ def plot_age_ranks(
     not_drawn = len(ranks) - len(to_prunable)
     note_on_others = ""
     if not_drawn:
-        note_on_others = (
-            f"Counted but not drawn: {counted(not_drawn, 'references')} to load-bearing memories, "
-            "which every cap keeps (rank 0)."
-        )
+        others = counted(not_drawn, "references")
+        note_on_others = f"Not drawn: {others} to load-bearing memories (rank 0)."
     return plot.draw_footnote("A young history can only show short distances.", note_on_others)
 
 

@@ -229,7 +229,7 @@ def test_title_of_age_ranks_names_the_cap_that_served_so_far() -> None:
     so_far = curve.index[curve["served_observed"] >= 0.9][0]
     chart = plot_age_ranks(age_ranks(past)).figure
     assert chart.title.endswith(f"nine in ten {so_far}")
-    assert "Counted but not drawn: 47 references to load-bearing memories" in chart.alt
+    assert "Not drawn: 47 references to load-bearing memories (rank 0)" in chart.alt
 
 
 def test_caps_along_count_references_to_load_bearing_rows() -> None:
