@@ -1,30 +1,34 @@
 #!/usr/bin/env python3
 """Fit the laws of references and reads on public histories; write ``memlab/evidence/laws/``.
 
-    python data/fit_law.py [FOLDER] [-o FOLDER]  FOLDER holds history-*-memories.csv.gz and
-                                                 history-*-references.csv.gz, recalls-*-memories,
-                                                 recalls-*-reads and recalls-groups.csv;
-                                                 ../shared/data if none
+    python data/fit_law.py [FOLDER] [-o FOLDER]
 
-What is fitted. A history is cut into stretches in which it doubles: references from 250 memories to
-500, to 1,000 and so on, reads from 16. A need that arises when N memories have been written and
-whose target has age rank r reaches ``log(1 + r) / log(1 + N)``. For each share s, the reach that
-serves s of a stretch's needs is
+FOLDER (``../shared/data`` if not given) holds ``history-*-memories.csv.gz`` and
+``history-*-references.csv.gz`` for references, ``recalls-*-memories.csv.gz``,
+``recalls-*-reads.csv.gz`` and ``recalls-groups.csv`` for reads.
 
-    y[project, stretch] = reach + u[project] + e[project, stretch] + sample error
+The model. A history is cut into stretches in which the number of memories doubles: for references
+from 250 memories to 500, to 1,000 and so on, for reads from 16. A reference (or a read) that is
+made when N memories have been written and whose target has age rank r reaches
+``log(1 + r) / log(1 + N)``. For each share s, the quantile s of the reaches in a stretch is
 
-with u normal with standard deviation `between`, e with `within`, and the sample error with variance
-`noise` / references of the stretch. `noise` is ``s (1 - s)`` over the squared density of the reach,
-taken inside each project and averaged: the asymptotic variance of a quantile. The rest is fitted by
-restricted maximum likelihood. References of one change count once: they arose in one sitting; so do
-reads between two writes. Stores of one owner are one project. A read is a hit of a search on a note
-that was there, as a harvest counts them: every hit, and one note once a day.
+    y[project, stretch] = reach + u[project] + e[project, stretch] + sampling error
 
-`worth`: before each stretch but its first, a project is forecast by the law of the other projects
-and by its own earlier references, weighed n / (n + worth); the worth under which all forecasts are
-most likely. A reference of its own counts as the memories written when it arose: what is recent
-says more of what comes next.
-`pace`: least squares of the logarithm of references on that of memories, over all stretches.
+where u is normal with standard deviation `between`, e is normal with standard deviation `within`,
+and the sampling error has variance `noise` / (number of references in the stretch). `noise` is
+``s (1 - s)`` divided by the squared density of the reach, estimated in each project and averaged:
+the asymptotic variance of a quantile. The other parameters are fitted by restricted maximum
+likelihood. All references of one change count once, and so do all reads between two writes,
+because they depend on each other. The stores of one owner are one project. A read is a hit of a
+search on a memory that was present; a memory is counted once a day, as by a harvest.
+
+`worth`: before each stretch but the first, a project is forecast by the law of the other projects
+and by its own earlier references, which have the weight n / (n + worth). `worth` is the value under
+which all forecasts are most likely. A project's own reference counts as many times as memories had
+been written when it was made, because recent references say more about the next ones.
+
+`pace`: least squares of the logarithm of the number of references on the logarithm of the number of
+memories, over all stretches.
 """
 
 import argparse
@@ -36,13 +40,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize, minimize_scalar
 
 from memlab import columns as c
+from memlab.evidence.defaults import DEFAULT_CONFIDENCE
 from memlab.evidence.usage import (
     SIZES,
     PredictedReads,
@@ -53,7 +58,6 @@ from memlab.evidence.usage import (
 )
 from memlab.evidence.use_times import days_since_1970
 from memlab.sizing.prior import (
-    DEFAULT_CONFIDENCE,
     EVIDENCE,
     STRETCH,
     Evidence,
@@ -65,7 +69,7 @@ from memlab.sizing.prior import (
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-HERE: Final = Path(__file__).resolve().parent
+DATA: Final = Path(__file__).resolve().parent
 SHARES: Final = (
     0.05,
     0.1,
@@ -87,14 +91,15 @@ SHARES: Final = (
     0.98,
     0.99,
 )
-WEIGHED: Final = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-"""Shares at which forecasts are compared to find the worth."""
-DRAWN: Final = (0.5, 0.75, 0.9, 0.95, 0.99)
-"""Shares for which each project's own line is kept."""
-FEWEST: Final = {"references": 8, "reads": 5}
-"""Needs without which a stretch has no quantile."""
-SEEN: Final = {"references": (250, 16_000), "reads": (16, 256)}
-"""Memories written at which each law is seen."""
+"""The quantiles that are fitted."""
+FORECAST_SHARES: Final = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+"""The quantiles whose forecasts are compared to fit `worth`."""
+PROJECT_SHARES: Final = (0.5, 0.75, 0.9, 0.95, 0.99)
+"""The quantiles that the law's file holds for each project, for the chart of the law."""
+MIN_CHANGES: Final = {"references": 8, "reads": 5}
+"""Minimum number of changes with references in a stretch whose quantiles are used."""
+OBSERVED_RANGE: Final = {"references": (250, 16_000), "reads": (16, 256)}
+"""Numbers of memories between which each law is fitted."""
 SOURCE: Final = {
     "references": "references between merged pull requests of {}",
     "usage": "hits of searches in public workspaces of agents, kept in git: stores {}",
@@ -105,30 +110,45 @@ DIGITS: Final = 4
 
 @dataclass(frozen=True)
 class Stretch:
-    """References of a part of a history: memories written when each arose, and how far it reached.
+    """The references of a part of a history.
 
     Attributes
     ----------
-    begun : int
-        Memories written when the part began.
-    at : array of int64
-    reach : array of float64
-        In increasing order; `at` goes with it.
+    first_memory : int
+        Number of memories written when the part began.
+    at : array of int64, shape (references,)
+        Number of memories written when each reference was made.
+    reach : array of float64, shape (references,)
+        How far back each reference reaches, in increasing order.
     """
 
-    begun: int
+    first_memory: int
     at: Ints
     reach: Floats
 
     @cached_property
-    def sittings(self) -> int:
-        """How many changes the references were made in."""
+    def changes(self) -> int:
+        """Number of changes that the references were made in."""
         return len(np.unique(self.at))
 
 
 @dataclass(frozen=True)
 class History:
-    """A project's needs: memories written when each arose, and its target's age rank."""
+    """The references (or reads) of one project.
+
+    Attributes
+    ----------
+    name : str
+    memories : int
+        Number of memories that were written.
+    at : array of int64, shape (references,)
+        Number of memories written when each reference was made.
+    rank : array of int64, shape (references,)
+        Age rank of the memory that is referred to; 1 is the newest.
+    evidence : {'references', 'reads'}
+    owner : str
+        Owner of the store; empty if unknown.
+    """
 
     name: str
     memories: int
@@ -139,101 +159,119 @@ class History:
 
     @property
     def project(self) -> str:
-        """What it shares with others of its owner."""
+        """The owner, whose stores are one project; the name if the owner is unknown."""
         return self.owner or self.name
 
-    def part(self, first: float, last: float) -> Stretch:
-        """Return the references that arose from `first` up to and without `last` memories."""
-        within = (self.at >= first) & (self.at < last)
-        reach = log_rank_fraction(self.rank[within], self.at[within])
+    def stretch(self, first: int, end: float) -> Stretch:
+        """Select the references made when `first` to `end` (excluded) memories had been written."""
+        selected = (self.at >= first) & (self.at < end)
+        reach = log_rank_fraction(self.rank[selected], self.at[selected])
         order = np.argsort(reach, kind="stable")
-        return Stretch(int(first), self.at[within][order], reach[order])
+        return Stretch(first, self.at[selected][order], reach[order])
 
     @cached_property
-    def seen(self) -> Stretch:
-        """The references at which the law is seen."""
-        return self.part(*SEEN[self.evidence])
+    def observed(self) -> Stretch:
+        """The references in the range that the law is fitted on."""
+        first, last = OBSERVED_RANGE[self.evidence]
+        return self.stretch(first, last)
 
     @cached_property
     def beginnings(self) -> list[int]:
-        """Memories at which a stretch begins: each doubles what there is."""
-        first, last = SEEN[self.evidence]
+        """Numbers of memories at which a stretch begins: each is twice the one before."""
+        first, last = OBSERVED_RANGE[self.evidence]
         doublings = range(int(np.log2(last / first)) + 1)
         return [first * 2**n for n in doublings if first * 2**n < self.memories]
 
     @cached_property
     def stretches(self) -> list[Stretch]:
-        """The stretches that have references enough, in order."""
-        found = (self.part(first, STRETCH * first) for first in self.beginnings)
-        return [stretch for stretch in found if stretch.sittings >= FEWEST[self.evidence]]
+        """The stretches with enough references, in order."""
+        candidates = [self.stretch(first, STRETCH * first) for first in self.beginnings]
+        return [stretch for stretch in candidates if stretch.changes >= MIN_CHANGES[self.evidence]]
+
+
+class Forecast(NamedTuple):
+    """A quantile of a stretch, and what was known of it before the stretch began.
+
+    `own` is the quantile of the project's earlier references, `actual` that of the stretch.
+    `references_before` and `references_in_stretch` count changes. `reach`, `between`, `within` and
+    `noise` are the parameters of the law of the other projects.
+    """
+
+    own: float
+    actual: float
+    references_before: int
+    references_in_stretch: int
+    reach: float
+    between: float
+    within: float
+    noise: float
 
 
 def read_histories(folder: Path, evidence: Evidence = "references") -> list[History]:
-    """Return the histories of one kind of evidence in a folder, by name."""
-    begins, read = {"references": ("history-", read_history), "reads": ("recalls-", read_recalls)}[
-        evidence
-    ]
-    names = (path.name for path in sorted(folder.glob(f"{begins}*-memories.csv.gz")))
-    return [read(folder, name.removesuffix("-memories.csv.gz")) for name in names]
+    """Read the histories of one kind of evidence in a folder, in order of their names."""
+    if evidence == "references":
+        return [read_references(folder, name) for name in _names_in(folder, "history-*")]
+    return [read_recalls(folder, name) for name in _names_in(folder, "recalls-*")]
 
 
-def read_history(folder: Path, name: str) -> History:
-    """Return a project's references: each earlier memory that a change names, once."""
-    position = {
-        int(row["number"]): int(row["position"])
-        for row in rows_of(folder / f"{name}-memories.csv.gz")
-    }
-    named = {
-        (position[int(float(row["by_number"]))], int(row["target_position"]))
-        for row in rows_of(folder / f"{name}-references.csv.gz")
-        if row["by_number"] and int(float(row["by_number"])) in position
-    }
-    pairs = np.array(sorted((at, target) for at, target in named if target < at))
-    rank = pairs[:, 0] - pairs[:, 1]
-    return History(name.removeprefix("history-"), len(position), pairs[:, 0], rank)
+def read_references(folder: Path, name: str) -> History:
+    """Read a project's references: each earlier memory that a change names, once a change."""
+    position = {}
+    for row in _read_rows(folder / f"{name}-memories.csv.gz"):
+        position[int(row["number"])] = int(row["position"])
+    pairs = set()
+    for row in _read_rows(folder / f"{name}-references.csv.gz"):
+        if not row["by_number"]:
+            continue
+        at = position.get(int(float(row["by_number"])))
+        target = int(row["target_position"])
+        if at is not None and target < at:
+            pairs.add((at, target))
+    at, target = np.array(sorted(pairs)).T
+    return History(name.removeprefix("history-"), len(position), at, at - target)
 
 
 def read_recalls(folder: Path, name: str) -> History:
-    """Return a store's reads as a harvest counts them: every hit, each note once a day."""
-    born = [row["born"] for row in rows_of(folder / f"{name}-memories.csv.gz")]
-    days = {
-        (row["at"][:10], int(row["position"])): row["at"]
-        for row in reversed(list(rows_of(folder / f"{name}-reads.csv.gz")))
-    }
-    written = sorted(born)  # of one form and in UTC: their order is that of time
-    pairs = np.array(
-        sorted(
-            (bisect_right(written, at), place)
-            for (_, place), at in days.items()
-            if born[place] <= at
-        )
-    )
+    """Read a store's reads as a harvest counts them: every hit, each memory once a day."""
+    created = [row["born"] for row in _read_rows(folder / f"{name}-memories.csv.gz")]
+    first_read: dict[tuple[str, int], str] = {}  # by day and memory
+    for row in _read_rows(folder / f"{name}-reads.csv.gz"):
+        day = row["at"][:10]
+        first_read.setdefault((day, int(row["position"])), row["at"])
+    # All times have one form and are in UTC, so that texts are in the order of time.
+    in_order = sorted(created)
+    pairs = []
+    for (_, position), at in first_read.items():
+        if created[position] <= at:
+            pairs.append((bisect_right(in_order, at), position))
+    written, target = np.array(sorted(pairs)).T
     with (folder / "recalls-groups.csv").open(newline="", encoding="utf-8") as file:
         owners = {row["store"]: row["group"] for row in csv.DictReader(file)}
-    rank = np.maximum(pairs[:, 0] - pairs[:, 1], 1)
     return History(
-        name.removeprefix("recalls-"), len(born), pairs[:, 0], rank, "reads", owners[name]
+        name.removeprefix("recalls-"),
+        len(created),
+        written,
+        np.maximum(written - target, 1),
+        "reads",
+        owners[name],
     )
 
 
 def measure_usage(folder: Path) -> dict[str, Any]:
-    """Return how all stores together were read, by use and by age; shares are means of stores."""
-    names = [
-        path.name.removesuffix("-memories.csv.gz") for path in sorted(folder.glob("recalls-*-m*"))
-    ]
-    stores = [_looked_back(folder, name) for name in names]
-    seen, expected = (
-        sum(getattr(one, each).sum(axis=0) for one in stores) for each in ("seen", "expected")
-    )
-    served = np.mean([served_by(one).loc[list(SIZES)] for one in stores], axis=0)
+    """Measure how all stores together were read, by use and by age; shares are means of stores."""
+    names = _names_in(folder, "recalls-*")
+    stores = [_predict_reads(folder, name) for name in names]
+    observed = np.sum([store.observed.sum(axis=0) for store in stores], axis=0)
+    expected = np.sum([store.expected.sum(axis=0) for store in stores], axis=0)
+    read_again = {}  # share of the memories that were read on so many days
+    for days in (1, 2, 3):
+        read_again[days] = np.mean([(store.times >= days).mean() for store in stores])
+    served = np.mean([served_by(store).loc[list(SIZES)] for store in stores], axis=0)
     return {
         "stores": len(stores),
-        "reads": int(sum(len(one.day) for one in stores)),
-        "chance": (seen / expected).round(2).tolist(),
-        "again": [
-            round(float(np.mean([(one.times >= days).mean() for one in stores])), 3)
-            for days in (1, 2, 3)
-        ],
+        "reads": sum(len(store.day) for store in stores),
+        "chance": (observed / expected).round(2).tolist(),
+        "again": [round(float(share), 3) for share in read_again.values()],
         "served": {
             "memories": served[:, :2].round(3).tolist(),
             "tokens": served[:, 2:].round(3).tolist(),
@@ -246,230 +284,258 @@ def measure_usage(folder: Path) -> dict[str, Any]:
 
 def print_verdicts(folder: Path) -> None:
     """Print how many stores get each verdict by their own reads, and what a quarter serves."""
-    rows = []
-    for path in sorted(folder.glob("recalls-*-m*")):
-        store = _looked_back(folder, path.name.removesuffix("-memories.csv.gz"))
+    verdicts = []
+    gains = []
+    token_gains_by_use = []
+    for name in _names_in(folder, "recalls-*"):
+        store = _predict_reads(folder, name)
         gain = gain_of(store, DEFAULT_CONFIDENCE)
-        served = served_by(store).loc[0.25]
-        rows.append(
-            (
-                verdict_of(len(store.day), len(np.unique(store.day)), gain),
-                gain[0],
-                served[c.TOKENS, "most active"] - served[c.TOKENS, "newest"],
-            )
-        )
-    verdicts, gains, gains_of_tokens = zip(*rows, strict=True)
+        verdict = verdict_of(len(store.day), len(np.unique(store.day)), gain)
+        verdicts.append(verdict)
+        gains.append(gain[0])
+        if verdict == "use":
+            served = served_by(store).loc[0.25]
+            token_gains_by_use.append(served[c.TOKENS, "most active"] - served[c.TOKENS, "newest"])
     for verdict in sorted(set(verdicts)):
         print(f"{verdicts.count(verdict)} stores: {verdict}")
-    by_tokens = [
-        gain for gain, verdict in zip(gains_of_tokens, verdicts, strict=True) if verdict == "use"
-    ]
-    print(f"a quarter of the memories, worst tenth of the stores: {np.quantile(gains, 0.1):+.3f}")
-    print(f"a quarter of the tokens serves less by use: {sum(gain < 0 for gain in by_tokens)}")
+    worst = np.quantile(gains, 0.1)
+    print(f"a quarter of the memories, worst tenth of the stores: {worst:+.3f}")
+    losing = sum(gain < 0 for gain in token_gains_by_use)
+    print(f"a quarter of the tokens serves less by use: {losing}")
 
 
-def _looked_back(folder: Path, name: str) -> PredictedReads:
-    """Look at every hit of each search, as the law of reads and a harvest do."""
-    memories = list(rows_of(folder / f"{name}-memories.csv.gz"))
-    hits = list(rows_of(folder / f"{name}-reads.csv.gz"))
+def _predict_reads(folder: Path, name: str) -> PredictedReads:
+    """Predict every hit of each search of a store from the reads before it."""
+    memories = list(_read_rows(folder / f"{name}-memories.csv.gz"))
+    hits = list(_read_rows(folder / f"{name}-reads.csv.gz"))
     chars = np.array([int(row["chars"] or 2_000) for row in memories])
-    left = _moments(row["deleted"] or "9999-12-31" for row in memories)
+    tokens = -(-chars // 4)  # rounded up
+    removed = _days_of([row["deleted"] or "9999-12-31" for row in memories])
     return score_recency_vs_use(
-        _moments(row["born"] for row in memories),
-        np.floor(left).astype(np.int64),
-        -(-chars // 4),
-        _moments(row["at"] for row in hits),
+        _days_of([row["born"] for row in memories]),
+        np.floor(removed).astype(np.int64),
+        tokens,
+        _days_of([row["at"] for row in hits]),
         np.array([int(row["position"]) for row in hits]),
     )
 
 
-def _moments(times: Iterable[str]) -> Floats:
-    """Return times in days since 1970."""
-    moments = [time.removesuffix("Z").removesuffix("+00:00") for time in times]
-    return days_since_1970(np.array(moments, "datetime64[us]"))
+def _days_of(times: Iterable[str]) -> Floats:
+    """Convert times in UTC to days since 1970."""
+    without_zone = [time.removesuffix("Z").removesuffix("+00:00") for time in times]
+    return days_since_1970(np.array(without_zone, "datetime64[us]"))
 
 
 def fit(histories: Sequence[History], *, worth: float | None = None) -> ReachPrior:
-    """Fit the law; with `worth` given, all but that."""
-    law = _without_worth(histories)
+    """Fit the law; if `worth` is given, all other parameters."""
+    law = _fit_without_worth(histories, SHARES)
     if worth is None:
-        others = {
-            project: _without_worth([one for one in histories if one.project != project], WEIGHED)
-            for project in {each.project for each in histories}
-        }
-        worth = _most_likely_worth(histories, others)
+        laws_of_others = {}
+        for project in {history.project for history in histories}:
+            others = [history for history in histories if history.project != project]
+            laws_of_others[project] = _fit_without_worth(others, FORECAST_SHARES)
+        worth = _fit_worth(histories, laws_of_others)
     return replace(law, worth=round(worth, 1))
 
 
-def _without_worth(histories: Sequence[History], shares: Sequence[float] = SHARES) -> ReachPrior:
-    stretches = [stretch for history in histories for stretch in history.stretches]
-    projects = [history.project for history in histories for _ in history.stretches]
-    project = np.unique(projects, return_inverse=True)[1]
-    count = np.array([stretch.sittings for stretch in stretches])
-    columns = []
+def _fit_without_worth(histories: Sequence[History], shares: Sequence[float]) -> ReachPrior:
+    """Fit all parameters but `worth`, which is 0."""
+    stretches = []
+    names = []
+    for history in histories:
+        stretches += history.stretches
+        names += [history.project] * len(history.stretches)
+    project = np.unique(names, return_inverse=True)[1]
+    changes = np.array([stretch.changes for stretch in stretches])
+    rows = []
     for share in shares:
-        noise = _noise(histories, share)
+        noise = _estimate_noise(histories, share)
         reach = np.array([quantile(stretch.reach, share) for stretch in stretches])
-        columns.append((*_restricted_likelihood(reach, project, noise / count), noise))
-    fitted = [tuple(column.tolist()) for column in np.array(columns).T.round(DIGITS)]
+        mean, between, within = _restricted_likelihood(reach, project, noise / changes)
+        rows.append((mean, between, within, noise))
+    reach, between, within, noise = np.array(rows).T.round(DIGITS).tolist()
+    evidence = histories[0].evidence
     return ReachPrior(
         tuple(shares),
-        reach=fitted[0],
-        between=fitted[1],
-        within=fitted[2],
-        noise=fitted[3],
+        reach=tuple(reach),
+        between=tuple(between),
+        within=tuple(within),
+        noise=tuple(noise),
         worth=0.0,
-        pace=_pace(histories),
-        seen=SEEN[histories[0].evidence],
-        projects=tuple(map(_line, histories)),
-        source=SOURCE[histories[0].evidence].format(", ".join(each.name for each in histories)),
+        pace=_fit_pace(histories),
+        seen=OBSERVED_RANGE[evidence],
+        projects=tuple(_project_of(history) for history in histories),
+        source=SOURCE[evidence].format(", ".join(history.name for history in histories)),
     )
 
 
 def quantile(values: Floats, share: float) -> float:
-    """Return the smallest of the sorted values that `share` of them do not pass."""
-    return float(values[max(int(np.ceil(share * len(values) - 1e-9)) - 1, 0)])
+    """Find the smallest of the sorted values such that `share` of the values are not above it."""
+    position = int(np.ceil(share * len(values) - 1e-9)) - 1
+    return float(values[max(position, 0)])
 
 
 def _restricted_likelihood(
     reach: Floats, project: Ints, sampling: Floats
 ) -> tuple[float, float, float]:
-    """Return mean, and standard deviations between and within projects.
+    """Estimate the mean and the standard deviations between and within projects.
 
-    Inside a project the covariance is a diagonal and a constant, so its inverse is known
-    (Sherman and Morrison 1950).
+    `sampling` is the variance of each stretch's sampling error. The covariance matrix of a project
+    is a diagonal matrix plus a constant, so that its inverse has a closed form (Sherman and
+    Morrison 1950).
     """
 
-    def sums(values: Floats) -> Floats:
+    def sum_by_project(values: Floats) -> Floats:
         return np.bincount(project, values).astype(np.float64)
 
     def mean_and_loss(log_sd: Floats) -> tuple[float, float]:
         between, within = np.exp(2 * np.asarray(log_sd))
-        sure = 1 / (within + sampling)
-        shrunk = 1 / (1 + between * sums(sure))
-        information = (sums(sure) * shrunk).sum()
-        mean = (sums(sure * reach) * shrunk).sum() / information
-        rest = reach - mean
-        square = (sure * rest**2).sum() - between * (sums(sure * rest) ** 2 * shrunk).sum()
-        loss = -np.log(sure).sum() - np.log(shrunk).sum() + np.log(information) + square
-        return float(mean), float(loss)
+        precision = 1 / (within + sampling)
+        shrinkage = 1 / (1 + between * sum_by_project(precision))
+        information = (sum_by_project(precision) * shrinkage).sum()
+        mean = (sum_by_project(precision * reach) * shrinkage).sum() / information
+        residual = reach - mean
+        explained = between * (sum_by_project(precision * residual) ** 2 * shrinkage).sum()
+        squares = (precision * residual**2).sum() - explained
+        log_determinant = -np.log(precision).sum() - np.log(shrinkage).sum()
+        return float(mean), float(log_determinant + np.log(information) + squares)
 
-    found = minimize(
+    solution = minimize(
         lambda log_sd: mean_and_loss(log_sd)[1],
         np.log([0.07, 0.04]),
         method="L-BFGS-B",
         bounds=[(np.log(0.005), np.log(0.5))] * 2,
         options={"ftol": 1e-13, "gtol": 1e-7},
     )
-    between, within = np.exp(found.x)
-    return mean_and_loss(found.x)[0], float(between), float(within)
+    mean, _ = mean_and_loss(solution.x)
+    between, within = np.exp(solution.x)
+    return mean, float(between), float(within)
 
 
-def _noise(histories: Sequence[History], share: float) -> float:
-    """Return the variance of one reference's worth of a quantile, inside projects."""
-    half = min(0.05, (1 - share) / 2, share / 2)
-    spacing = [
-        quantile(reach, share + half) - quantile(reach, share - half)
-        for reach in (history.seen.reach for history in histories)
-    ]
-    return share * (1 - share) * (float(np.mean(spacing)) / (2 * half)) ** 2
+def _estimate_noise(histories: Sequence[History], share: float) -> float:
+    """Estimate the variance of a quantile of one reference, in each project."""
+    half_width = min(0.05, (1 - share) / 2, share / 2)
+    spacings = []
+    for history in histories:
+        reach = history.observed.reach
+        spacings.append(quantile(reach, share + half_width) - quantile(reach, share - half_width))
+    inverse_density = float(np.mean(spacings)) / (2 * half_width)
+    return share * (1 - share) * inverse_density**2
 
 
-def _most_likely_worth(histories: Sequence[History], others: dict[str, ReachPrior]) -> float:
-    """Return the worth under which the projects' own pasts forecast them best."""
-    cases = [each for one in histories for each in _forecasts(one, others[one.project])]
-    own, next_one, references, ahead = np.array([case[:4] for case in cases]).T
-    mean, between, within, noise = np.array([case[4:] for case in cases]).T
+def _fit_worth(histories: Sequence[History], laws_of_others: dict[str, ReachPrior]) -> float:
+    """Fit the worth under which the forecasts of all projects are most likely."""
+    forecasts: list[Forecast] = []
+    for history in histories:
+        forecasts += _forecasts_of(history, laws_of_others[history.project])
+    forecast = Forecast(*np.array(forecasts).T)  # a column each
 
     def loss(log_worth: float) -> float:
-        weight = references / (references + np.exp(log_worth))
-        variance = (1 - weight) * between**2 + within**2 + noise / ahead
-        error = next_one - weight * own - (1 - weight) * mean
+        before = forecast.references_before
+        weight = before / (before + np.exp(log_worth))
+        variance = (
+            (1 - weight) * forecast.between**2
+            + forecast.within**2
+            + forecast.noise / forecast.references_in_stretch
+        )
+        error = forecast.actual - weight * forecast.own - (1 - weight) * forecast.reach
         return float((np.log(variance) + error**2 / variance).sum())
 
     return float(np.exp(minimize_scalar(loss, bounds=(0, 10), method="bounded").x))
 
 
-def _forecasts(history: History, law: ReachPrior) -> Iterator[tuple[float, ...]]:
-    """Yield what was known before each stretch, and what came, for each share of the law."""
+def _forecasts_of(history: History, law: ReachPrior) -> Iterator[Forecast]:
+    """Yield the forecast of each stretch with earlier references, for each share of the law."""
     for stretch in history.stretches:
-        before = history.part(0, stretch.begun)
-        if not len(before.at):
+        before = history.stretch(0, stretch.first_memory)
+        if len(before.at) == 0:
             continue
-        for place, share in enumerate(law.shares):
-            yield (
-                _weighted_quantile(before, share),
-                quantile(stretch.reach, share),
-                before.sittings,
-                stretch.sittings,
-                *(each[place] for each in (law.reach, law.between, law.within, law.noise)),
+        for position, share in enumerate(law.shares):
+            yield Forecast(
+                own=_weighted_quantile(before, share),
+                actual=quantile(stretch.reach, share),
+                references_before=before.changes,
+                references_in_stretch=stretch.changes,
+                reach=law.reach[position],
+                between=law.between[position],
+                within=law.within[position],
+                noise=law.noise[position],
             )
 
 
-def _weighted_quantile(part: Stretch, share: float) -> float:
-    """Return the same of references that count as the memories written when they arose."""
-    upto = np.cumsum(part.at)
-    return float(part.reach[np.searchsorted(upto, share * upto[-1] * (1 - 1e-12))])
+def _weighted_quantile(stretch: Stretch, share: float) -> float:
+    """Find a quantile of references with the number of memories written as their weights."""
+    weight = np.cumsum(stretch.at)
+    position = np.searchsorted(weight, share * weight[-1] * (1 - 1e-12))
+    return float(stretch.reach[position])
 
 
-def _pace(histories: Sequence[History]) -> tuple[float, float]:
-    """Return the scale and the power of the references that a stretch brings."""
-    begun = []
-    came = []
+def _fit_pace(histories: Sequence[History]) -> tuple[float, float]:
+    """Fit the scale and the power of the number of references in a stretch."""
+    memories = []
+    references = []
     for history in histories:
         for first in history.beginnings:
             last = min(STRETCH * first, history.memories)
             if last >= 1.5 * first:
-                begun.append(first)
-                came.append((history.part(first, last).sittings + 0.5) * first / (last - first))
-    power, scale = np.polyfit(np.log(begun), np.log(came), 1)
+                changes = history.stretch(first, last).changes
+                memories.append(first)
+                references.append((changes + 0.5) * first / (last - first))
+    power, scale = np.polyfit(np.log(memories), np.log(references), 1)
     return round(float(np.exp(scale)), 8), round(float(power), DIGITS)
 
 
-def _line(history: History) -> Project:
-    """Return the few numbers that a project's thin line is drawn from."""
-    reach = {
-        str(share): tuple(round(quantile(each.reach, share), 3) for each in history.stretches)
-        for share in DRAWN
-    }
-    return Project(history.name, tuple(each.begun for each in history.stretches), reach)
+def _project_of(history: History) -> Project:
+    """Make the numbers from which the chart of the law draws a project's line."""
+    reach = {}
+    for share in PROJECT_SHARES:
+        quantiles = [quantile(stretch.reach, share) for stretch in history.stretches]
+        reach[str(share)] = tuple(round(value, 3) for value in quantiles)
+    first_memories = tuple(stretch.first_memory for stretch in history.stretches)
+    return Project(history.name, first_memories, reach)
 
 
-def rows_of(path: Path) -> Iterator[dict[str, str]]:
-    """Return the rows of a file."""
+def _names_in(folder: Path, pattern: str) -> list[str]:
+    """List the histories in a folder that match a pattern, in order of their names."""
+    suffix = "-memories.csv.gz"
+    return [path.name.removesuffix(suffix) for path in sorted(folder.glob(pattern + suffix))]
+
+
+def _read_rows(path: Path) -> Iterator[dict[str, str]]:
+    """Read the rows of a compressed CSV file, as texts by column."""
     with gzip.open(path, "rt", newline="", encoding="utf-8") as file:
         yield from csv.DictReader(file)
 
 
-def in_lines(fields: dict[str, Any]) -> str:
-    """Return fields as JSON, one a line."""
-    lines = (f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in fields.items())
+def _to_json(fields: dict[str, Any]) -> str:
+    """Write fields as JSON, one a line."""
+    lines = [f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in fields.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def main() -> None:
-    """Fit, write, and show what was fitted."""
+    """Fit the laws, write them to their files, and print their parameters."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path, nargs="?", default=HERE.parents[1] / "shared" / "data")
-    parser.add_argument(
-        "-o", "--output", type=Path, default=HERE.parent / "memlab" / "evidence" / "laws"
-    )
-    asked = parser.parse_args()
+    shared = DATA.parents[1] / "shared" / "data"
+    laws = DATA.parent / "memlab" / "evidence" / "laws"
+    parser.add_argument("folder", type=Path, nargs="?", default=shared)
+    parser.add_argument("-o", "--output", type=Path, default=laws)
+    arguments = parser.parse_args()
     for evidence in EVIDENCE:
-        histories = read_histories(asked.folder, evidence)
+        histories = read_histories(arguments.folder, evidence)
         if not histories:
-            parser.error(f"{asked.folder} holds no histories of {evidence}")
+            parser.error(f"{arguments.folder} holds no histories of {evidence}")
         law = fit(histories)
-        fields = vars(law) | {"projects": [each._asdict() for each in law.projects]}
-        (asked.output / f"{evidence}.json").write_text(in_lines(fields), encoding="utf-8")
+        fields = vars(law) | {"projects": [project._asdict() for project in law.projects]}
+        (arguments.output / f"{evidence}.json").write_text(_to_json(fields), encoding="utf-8")
         print(f"{evidence}\nshare   reach  between  within   noise")
         for line in zip(law.shares, law.reach, law.between, law.within, law.noise, strict=True):
             print("{:5.3f}  {:6.4f}   {:6.4f}  {:6.4f}  {:6.4f}".format(*line))
         print(f"worth {law.worth}, pace {law.pace}")
-    usage = measure_usage(asked.folder)
-    (asked.output / "usage.json").write_text(in_lines(usage), encoding="utf-8")
-    print(in_lines(usage))
-    print_verdicts(asked.folder)
+    usage = measure_usage(arguments.folder)
+    (arguments.output / "usage.json").write_text(_to_json(usage), encoding="utf-8")
+    print(_to_json(usage))
+    print_verdicts(arguments.folder)
 
 
 if __name__ == "__main__":
