@@ -130,7 +130,7 @@ class AlreadyAppliedError(MemlabError):
     applied_at : datetime or None
         When the plan was applied; None for a plan that changes an index.
     restored : int
-        How many of its memories were restored since.
+        The number of memories that it deleted and that were restored since.
     """
 
     def __init__(

@@ -238,8 +238,8 @@ def _listing_of(source: Source, archive: OpenArchive, name: str) -> ArchiveListi
     for change in changes:
         entry = change.entry
         words = _other_change_in_words(change, source)
-        if change.is_of_links and _has_ended_retirement(change, retired):
-            words += ", none of them retired now"
+        if _is_undone_retirement(change, retired):
+            words += ", undone"
         if words:
             other_changes[entry.digest] = words
         if change.can_be_undone(retired):
@@ -258,10 +258,11 @@ def _listing_of(source: Source, archive: OpenArchive, name: str) -> ArchiveListi
     )
 
 
-def _has_ended_retirement(change: RecordedChange, retired: RetiredMemories) -> bool:
-    """Return whether a plan retired memories, and none of them is retired now."""
-    retires = change.plan.retires
-    return bool(retires) and not any(memory.key in retired for memory in retires)
+def _is_undone_retirement(change: RecordedChange, retired: RetiredMemories) -> bool:
+    """Return whether a plan retired memories and was undone."""
+    if not change.is_of_links or not change.entry.finished_at:
+        return False
+    return bool(change.plan.retires) and not change.can_be_undone(retired)
 
 
 def _other_change_in_words(change: RecordedChange, source: Source) -> str:

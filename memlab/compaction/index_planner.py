@@ -107,11 +107,13 @@ def _order_note(load: IndexLoad, source: Source, *, reorder: bool, has_reads: bo
     Return an empty text if they are reordered, or if a start loads all of them.
     """
     not_loaded = load.named - load.loaded
-    if not not_loaded or has_reads:
+    if not_loaded == 0:
         return ""
     problem = f"a start does not load the lines of {counted(not_loaded)}"
     if not reorder:
-        return f"left alone, as asked; {problem}"
+        return f"not changed, as asked; {problem}"
+    if has_reads:
+        return ""
     harvest = command("harvest", source.name, "-o", "LOG")
     reorder_command = command("index", source.name, "--log", "LOG")
     return (

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from memlab import columns as c
 from memlab.arguments import expect
 from memlab.compaction.plans import Plan
-from memlab.evidence.past import in_reach
+from memlab.evidence.past import refers_to_unlisted
 from memlab.evidence.reads import Log
 from memlab.evidence.store_history import StoreHistory
 from memlab.settings import NUMBERS
@@ -141,7 +141,7 @@ def cost_of(plan: Plan, *, store: SourceLike | None = None, log: Log = None) -> 
     expect(plan, Plan, call=call, name="plan")
     location = plan.store if store is None else store
     history = StoreHistory.of(location, log, call=call).with_references()
-    _, references = in_reach(history.past, history.references)
+    references = history.references[~refers_to_unlisted(history.past, history.references)]
     deleted_ids = {memory.memory_id for memory in plan.memories}
     goal = SizingGoal.of(history.settings)
     cost = Cost(

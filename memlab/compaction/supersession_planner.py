@@ -113,8 +113,8 @@ def _found_links(frame: pd.DataFrame, only: Collection[str] | None) -> dict[str,
     unknown_ids = sorted(requested_ids - links.keys())
     if unknown_ids:
         raise PlanError(
-            f"no newer memory repeats {some_of(unknown_ids)}; memlab floor lists those that one "
-            "repeats, and --supersede OLDER=NEWER names a pair by hand"
+            f"no newer memory repeats {some_of(unknown_ids)}; memlab floor lists the memories that "
+            "a newer one repeats, and --supersede OLDER=NEWER names a pair by hand"
         )
     return {older_id: link for older_id, link in links.items() if older_id in requested_ids}
 

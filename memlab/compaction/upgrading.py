@@ -16,8 +16,7 @@ from memlab.text import DisplayMixin, TextPage, counted, in_bytes
 
 _OLDER_VERSIONS: Final = (
     "a memlab that knows only format {} can neither read it nor delete from this store: update "
-    "every "
-    "runtime that writes here first"
+    "every runtime that writes here first"
 )
 """Note on older versions of memlab, with the present format of the archive to insert."""
 

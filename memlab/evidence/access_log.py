@@ -19,12 +19,11 @@ from memlab.arguments import expect, whole_number, wrong_argument_error
 from memlab.clock import aware, moment_of, now_utc
 from memlab.errors import MemlabError
 from memlab.files import make_like
+from memlab.sources.reads import FIRST_BYTES_OF_LOG
 from memlab.text import failure_message
 
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 """Flags of `os.open`. With O_NONBLOCK, a pipe in place of the log does not block the runtime."""
-_FIRST_BYTES: Final = b'{"memory_id"'
-"""First bytes of every log that memlab wrote."""
 _MAX_FIRST_LINE: Final = 2**16
 _EXAMPLE_TIME: Final = "2026-06-30T18:00:00+00:00"
 _LINES_AT_ONCE: Final = 5_000
@@ -252,8 +251,9 @@ def _fault_of(descriptor: int) -> str:
     if status.st_nlink > 1:
         return "has another name too (a hard link)"
     beginning = os.pread(descriptor, _MAX_FIRST_LINE, 0).lstrip(b"\n")
-    is_cut_short = _FIRST_BYTES.startswith(beginning)
-    if not beginning.startswith(_FIRST_BYTES) and not is_cut_short:
+    # An empty log, and one whose first line was cut short, have only some of the first bytes.
+    expected = FIRST_BYTES_OF_LOG[: len(beginning)]
+    if not beginning.startswith(expected):
         return "is not an access log that memlab wrote"
     return ""
 

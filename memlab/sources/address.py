@@ -77,7 +77,7 @@ def translated_errors(
         yield
     except errors as error:
         class_names = [error_class.__name__ for error_class in type(error).mro()]
-        nearest = next(name for name in class_names if name in messages)
+        nearest = next(class_name for class_name in class_names if class_name in messages)
         entry = messages[nearest]
         exception: type[MemlabError] = StoreError
         if isinstance(entry, str):

@@ -58,12 +58,11 @@ def open_to_restore(location: SourceLike, digest: str = "") -> Source:
 
 def _source_of_archive(archive: FolderArchive, location: SourceLike) -> Source:
     """Return the source of an archive's store; `location` itself if it is that source."""
-    text = str(location)
     if isinstance(location, Source):
-        text = location.name
         is_same_kind = location.scheme == archive.scheme
         if is_same_kind and location.local_path == archive.folder:
             return location
+    text = location.name if isinstance(location, Source) else str(location)
     has_scheme = text.startswith(f"{archive.scheme}:")
     name = f"{archive.scheme}:{archive.folder}" if has_scheme else str(archive.folder)
     source = open_kind(archive.scheme, name)

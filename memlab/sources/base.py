@@ -698,6 +698,6 @@ def archive_elsewhere(name: str) -> Path:
 _JSON: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 _TIE_BITS: Final = 20
 MIN_TIME_POSITION: Final = 10**12 << _TIE_BITS
-"""Lowest :func:`position_from_timestamp` of a time since 2001. Row numbers are lower."""
+"""Lowest :func:`position_from_timestamp` of a time since September 2001. Row numbers are lower."""
 _TIE_MASK: Final = (1 << _TIE_BITS) - 1
 _LAST_MILLISECOND: Final = (1 << (63 - _TIE_BITS)) - 1

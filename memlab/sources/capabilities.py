@@ -290,9 +290,9 @@ class ExternalHistory:
         return ""
 
     def is_read(self) -> bool:
-        """Return whether the history was read completely, without a timeout.
+        """Return whether the history was read without a timeout; `note` names missing parts.
 
-        Unattended runs delete nothing otherwise.
+        Without it, an unattended run deletes nothing if its cap or budget depends on the history.
         """
         return True
 
@@ -571,8 +571,7 @@ def require(
     if capability == "store_making":
         raise errors.UnsafeDeletionError(
             f"memlab cannot create a store of the kind of {source.name}; nothing was written: "
-            "restore "
-            "into the store that they came from, or export them with memlab archive STORE "
+            "restore into the store that they came from, or export them with memlab archive STORE "
             "--export memories.jsonl"
         )
     if capability == "supersession":

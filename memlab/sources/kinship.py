@@ -327,7 +327,7 @@ def _equal_files(sibling: Source, sizes_by_digest: Mapping[str, int]) -> set[str
 def merge_step(kinship: Kinship) -> str:
     """Return the command that shows what a merge of two folders would do."""
     merge = command("compact", kinship.merge_from, "--into", kinship.merge_into)
-    return f"{merge}    shows what would be copied, if both are one project"
+    return f"{merge}    if both are one project, this shows what would be copied"
 
 
 def table_of(kinships: Sequence[Kinship]) -> Table:

@@ -235,7 +235,7 @@ def _kind_of(text: str, planned_scheme: str) -> str:
             raise _contradiction_error(text, recognised, recorded)
         return recognised.scheme
     if path.name == "MEMORY.md" and path.is_file():
-        raise StoreError(f"{path} is the index of a folder of memories; name {path.parent}")
+        _check_file_of_folder(path)
     by_evidence = [match.system.first_scheme for match in _matches_at(path)]
     possible = list(recorded)
     if by_evidence:
@@ -246,6 +246,26 @@ def _kind_of(text: str, planned_scheme: str) -> str:
     if candidates:
         raise _undecided_error(text, candidates)
     return "file"
+
+
+def _check_file_of_folder(file: Path) -> None:
+    """Raise an error with the folder to name if a ``MEMORY.md`` may be a file of a store.
+
+    Other projects have documents of this name.
+
+    Raises
+    ------
+    StoreError
+        If its folder is a store.
+    UndecidedKindError
+        If its folder may be a store.
+    """
+    folder = file.parent
+    if is_store(folder):
+        raise StoreError(f"{file} is a file of a store, which is its folder; name {folder}")
+    candidates = possible_kinds(folder)
+    if candidates:
+        raise _undecided_error(str(folder), candidates)
 
 
 def recorded_kinds(path: Path) -> tuple[str, ...]:
@@ -330,8 +350,7 @@ def _contradiction_error(
     return UndecidedKindError(
         f"{text} is known as {recorded_systems}, by its archive, its settings or a plan, and now "
         f"looks like {recognised.system}: it {recognised.evidence}; nothing was done: say which "
-        f"it is by its scheme, {commands}. memlab restore still restores "
-        "what was deleted",
+        f"it is by its scheme, {commands}. memlab restore still restores what was deleted",
         folder=text,
         names=names,
     )
@@ -596,7 +615,7 @@ class SettingsPlace(NamedTuple):
         Name of the store in that file.
     local_path : Path or None
         File or folder of the store; None for a server. The settings are read only if the settings
-        file has the same owner.
+        file belongs to its owner, to the current user or to root.
     """
 
     folder: Path
@@ -717,7 +736,7 @@ def _stores_at(
     other_databases: list[Path],
     endings: tuple[str, ...],
 ) -> Iterator[Recognised]:
-    """Yield the store that a folder is, and the stores among its files and the archives' names.
+    """Yield a folder if it is a store, and the stores that its files and archives name.
 
     Parameters
     ----------
@@ -747,7 +766,7 @@ def _stores_at(
         is_named = name in archived_names or name.endswith(DATABASES)
         is_database = begins_as_sqlite(path)
         with suppress(ChangedWhileReadError):
-            # A file with the name of a database that is none is not examined.
+            # A file that is named like a database but is none is not examined.
             is_candidate = is_database or path.is_dir() or not name.endswith(DATABASES)
             store = None
             if is_candidate:

@@ -29,6 +29,8 @@ EXCLUDED_KINDS: Final = {
 
 LOG_SUFFIX: Final = ".reads.jsonl"
 """End of the name of an access log that a harvest writes beside its source."""
+FIRST_BYTES_OF_LOG: Final = b'{"memory_id"'
+"""First bytes of every access log that memlab wrote."""
 
 BytesCallback = Callable[[int, int], None]
 """Progress callback: takes the number of bytes that were read and the total."""

@@ -45,7 +45,7 @@ class Evidence(NamedTuple):
 TEMPLATES: Final = frozenset({"skills", "templates", "template", "fixtures", "testdata"})
 """Names of folders with examples of stores. Contents of files below them are no evidence."""
 
-MOST_ENTRIES: Final = 20_000
+MAX_ENTRIES: Final = 20_000
 """Maximum number of files that are searched below a folder."""
 
 
@@ -89,4 +89,4 @@ def files_below(folder: Path, left_out: Iterable[str] = ()) -> Iterator[str]:
             folders[:] = [name for name in folders if name not in skipped]
             yield from files
 
-    return islice(names(), MOST_ENTRIES)
+    return islice(names(), MAX_ENTRIES)

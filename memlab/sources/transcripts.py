@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import cache
@@ -15,6 +15,7 @@ from memlab.errors import MemlabError
 from memlab.files import ordinary_file
 from memlab.sources import reads
 from memlab.sources.reads import (
+    FIRST_BYTES_OF_LOG,
     LOG_SUFFIX,
     READ,
     WRITE,
@@ -31,8 +32,6 @@ WITHOUT_RESULT: Final = "calls without a result"
 NOTHING_FOUND: Final = "searches that found nothing"
 COPIES: Final = "copies of a read that is counted"
 
-_START_OF_ACCESS_LOG: Final = b'{"memory_id"'
-"""Beginning of an access log in JSON lines. No line of a transcript begins with this key."""
 _MEMORY: Final = "memory"
 """Name of the folder of memories in the folder of a project."""
 _SUCCEEDED: Final = ""
@@ -139,19 +138,25 @@ class _CallResult(NamedTuple):
 
 def _projects_folder(request: HarvestRequest, default: Path | None) -> Path:
     """Return the folder of transcripts; raise MemlabError if there is none."""
-    home = Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude") / "projects"
-    candidates = [default, home] if request.transcripts is None else [request.transcripts]
+    configuration = Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
+    default_projects = configuration / "projects"
+    candidates = [default, default_projects]
+    if request.transcripts is not None:
+        candidates = [request.transcripts]
     for folder in candidates:
         if folder is not None and folder.is_dir():
             return folder
-    missing = home if request.transcripts is None else request.transcripts
     raise MemlabError(
-        f"there are no transcripts in {missing}; name their folder with --transcripts"
+        f"there are no transcripts in {candidates[-1]}; name their folder with --transcripts"
     )
 
 
 def transcript_files(root: Path, *, follow_links: bool = True) -> list[Path]:
-    """Return the transcripts of sessions and subagents in a folder of one project or of all."""
+    """Return the transcripts of sessions and subagents in a folder of one project or of all.
+
+    No file is opened. Access logs with a suffix of their own may be among the files; see
+    :func:`without_access_logs`.
+    """
     files: list[Path] = []
     visited_folders = set[str]()
     for folder, subfolders, names in os.walk(root, followlinks=follow_links):
@@ -166,18 +171,20 @@ def transcript_files(root: Path, *, follow_links: bool = True) -> list[Path]:
         # The folder of a project's memories has no transcripts.
         if len(parts) == 1 and _MEMORY in subfolders:
             subfolders.remove(_MEMORY)
-        files += [
-            path / name
-            for name in names
-            if _is_transcript(parts, name) and not _is_access_log(path / name)
-        ]
+        files += [path / name for name in names if _is_transcript(parts, name)]
     return files
+
+
+def without_access_logs(files: Iterable[Path]) -> list[Path]:
+    """Return the files that do not begin like an access log, which may be among transcripts."""
+    return [file for file in files if not _is_access_log(file)]
 
 
 def _is_transcript(folders: tuple[str, ...], name: str) -> bool:
     """Return whether a file is a transcript, by the folders above it and its name."""
-    is_own_log = name.endswith(LOG_SUFFIX)
-    if is_own_log or not name.endswith(".jsonl") or name == "journal.jsonl":
+    if not name.endswith(".jsonl") or name == "journal.jsonl":
+        return False
+    if name.endswith(LOG_SUFFIX):  # a log of the default name needs no look at its content
         return False
     if "subagents" in folders:
         return name.startswith("agent-")
@@ -185,9 +192,9 @@ def _is_transcript(folders: tuple[str, ...], name: str) -> bool:
 
 
 def _is_access_log(path: Path) -> bool:
-    """Return whether a file is an access log, which a harvest may write among transcripts."""
+    """Return whether a file begins like an access log. No line of a transcript begins so."""
     with suppress(OSError), ordinary_file(path, max_bytes=sys.maxsize) as file:
-        return file.read(len(_START_OF_ACCESS_LOG)) == _START_OF_ACCESS_LOG
+        return file.read(len(FIRST_BYTES_OF_LOG)) == FIRST_BYTES_OF_LOG
     return False
 
 
@@ -238,7 +245,7 @@ def harvest_transcripts(
     """
     root = _projects_folder(request, default_folder)
     result = HarvestResult(store=store)
-    lines = LineReader(transcript_files(root), request.progress, result)
+    lines = LineReader(without_access_logs(transcript_files(root)), request.progress, result)
     scan = _Scan(rules, result)
     for file in lines.files:
         for line in lines.objects(file, scan.may_have_call):
@@ -346,7 +353,7 @@ class _Scan:
         for touch in self._rules.touches_in(line):
             key = (touch.call_id, touch.memory_id, touch.is_write, touch.store_path)
             if key not in self._touches:
-                # Times without a zone are counted, but not those of calls that do not count.
+                # The result counts times without a zone. A touch that failed has no part in it.
                 result = None if touch.outcome else self._result
                 at = reads.moment(line.get("timestamp"), result)
                 self._touches[key] = _RecordedTouch(touch, at, [])
@@ -432,7 +439,7 @@ def _texts(block: dict[str, Any]) -> list[str]:
 
 
 def _copy_on(line: dict[str, Any], file: Path) -> _Copy:
-    """Return the place of a call in a file, by its line."""
+    """Return the file and the sessions of a call, from its line."""
     session = text(line.get("sessionId"))
     if not session:
         parts = file.parts

@@ -426,7 +426,7 @@ def connect_reading(uri: str, *, busy_timeout: float = 5.0) -> sqlite3.Connectio
 def text_read_as(
     connection: sqlite3.Connection, factory: Callable[[bytes], Any] = bytearray
 ) -> Iterator[None]:
-    """Return texts as the type that a factory makes, such as bytearray, within the block.
+    """Let queries in the block return texts as made by a factory, such as bytearray.
 
     A bytearray differs from a blob, and need not be UTF-8.
     """

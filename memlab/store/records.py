@@ -212,7 +212,7 @@ def check_canonical(record: bytes, fields: dict[str, Any]) -> None:
     if place is not None:
         canonical = with_place(canonical, place)
     if record != canonical:
-        raise ValueError("its record does not have the form of one")
+        raise ValueError("its record is not in canonical form")
 
 
 def check_row(key: int | str, record: bytes, fields: dict[str, Any]) -> None:

@@ -117,7 +117,7 @@ class Betterdb(ServerSource):
         _SHAPE(parsed)
         memory_id, stored = hash_of(record)
         if record_of(memory_id, stored) != record:
-            raise ValueError("its record does not have the form of one")
+            raise ValueError("its record is not in canonical form")
         if key != f"{self.prefix}{memory_id}":
             raise ValueError(f"its key is not that of {memory_id!r:.80} in {self.store}")
 

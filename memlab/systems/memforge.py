@@ -170,7 +170,7 @@ class Memforge(ServerSource):
     def check_record(self, key: readers.Key, record: bytes, parsed: dict[str, Any]) -> None:
         """Raise ValueError if a record cannot be a memory of this store and its agent."""
         if base.canonical(parsed) != record:
-            raise ValueError("its record does not have the form of one")
+            raise ValueError("its record is not in canonical form")
         _MEMORY(parsed)
         row = self.row_in(parsed)
         check_integer(row["position"])

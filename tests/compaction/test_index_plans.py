@@ -442,10 +442,10 @@ def test_plan_without_a_log_explains_the_unchanged_order(long_folder: Path) -> N
     assert f"memlab harvest {long_folder} -o LOG" in printed
     assert f"memlab index {long_folder} --log LOG puts first what is read most" in printed
     printed = " ".join(output_of("index", long_folder, "--keep-order").split())
-    assert "order left alone, as asked" in printed
+    assert "order not changed, as asked" in printed
 
 
-def test_order_note_is_absent_with_reads_or_uncut_index(
+def test_order_note_is_absent_if_lines_move_or_all_are_loaded(
     long_folder: Path, folder: Path, tmp_path: Path
 ) -> None:
     log = tmp_path / "reads.csv"
@@ -453,6 +453,8 @@ def test_order_note_is_absent_with_reads_or_uncut_index(
     plan = memlab.plan_index(long_folder, log=log)
     assert plan.order_note == ""
     assert plan.counts["moves"] == 2
+    unordered = memlab.plan_index(long_folder, log=log, reorder=False)
+    assert unordered.order_note.startswith("not changed, as asked")
     assert memlab.plan_index(folder).order_note == ""
     plan = memlab.plan_index(long_folder)
     assert plan.order_note

@@ -646,13 +646,29 @@ def named_at_edit(recorded: list[tuple[list[bytes], set[str]]], otherwise: set[s
     return recorded[0][1] if recorded else otherwise
 
 
-def test_archive_says_that_no_memory_of_an_undone_retirement_is_retired(tmp_path: Path) -> None:
+def test_archive_says_that_a_retirement_is_undone(tmp_path: Path) -> None:
     folder = project_folder(tmp_path)
     write_memories(folder, "a", "b", "c")
     receipt = memlab.apply(memlab.plan(folder, memlab.KeepRecent(1), retire=True))
-    assert "retired now" not in str(archive_listing(folder))
+    assert "undone" not in str(archive_listing(folder))
     memlab.restore(receipt)
-    assert "retired 2 memories, none of them retired now" in str(archive_listing(folder))
+    assert "retired 2 memories, undone" in str(archive_listing(folder))
+
+
+def test_archive_does_not_call_an_interrupted_retirement_undone(tmp_path: Path) -> None:
+    folder = project_folder(tmp_path)
+    write_memories(folder, "a", "b", "c")
+
+    def stop(step: str) -> None:
+        if step == "archived":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        memlab.apply(memlab.plan(folder, memlab.KeepRecent(1), retire=True), on_step=stop)
+    listing = str(archive_listing(folder))
+    assert "CUT SHORT" in listing
+    assert "retired 2 memories" in listing
+    assert "undone" not in listing
 
 
 def test_search_without_a_match_says_how_many_memories_are_archived(tmp_path: Path) -> None:

@@ -14,8 +14,15 @@ from hypothesis import strategies as st
 from memlab import columns as c
 from memlab.errors import MemlabError
 from memlab.evidence import Harvest, harvest, read_access_log
+from memlab.sources import transcripts
 from memlab.sources.reads import ANOTHER_FORMAT, MAX_LINE_BYTES, UNREADABLE
-from memlab.sources.transcripts import COPIES, FAILED, NOTHING_FOUND, WITHOUT_RESULT
+from memlab.sources.transcripts import (
+    COPIES,
+    FAILED,
+    NOTHING_FOUND,
+    WITHOUT_RESULT,
+    transcript_files,
+)
 from memlab.systems.claude_code.reads import (
     NO_FILE_NAMED,
     NO_MEMORY,
@@ -217,6 +224,15 @@ def test_log_in_the_folder_of_a_project_is_no_transcript(desk: Desk) -> None:
     assert first.log.parent == desk.world.projects / SLUG
     assert second.files == first.files
     assert second.left_out == {}
+
+
+def test_list_of_transcripts_opens_no_file(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, **_: object) -> None:
+        raise AssertionError(f"{path} was opened")
+
+    desk.save(desk.session("s1", "m1.md"))
+    monkeypatch.setattr(transcripts, "ordinary_file", refuse)
+    assert len(transcript_files(desk.world.projects)) == 1
 
 
 def test_log_of_another_name_is_no_transcript(desk: Desk) -> None:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import memlab
-from memlab.errors import ChangedWhileReadError, MemlabError, StoreError
+from memlab.errors import ChangedWhileReadError, MemlabError, StoreError, UndecidedKindError
 from memlab.sources.address import address_of
 from memlab.sources.base import archive_elsewhere, position_from_timestamp
 from memlab.sources.opening import find_below, open_source, recognise, start_label, usual_places
@@ -122,6 +122,20 @@ def test_column_missing_in_another_version_is_named(
     make(tmp_path / "store")
     with pytest.raises(StoreError, match=f"lacks the column {column}: another version of"):
         memlab.load(tmp_path / "store")
+
+
+def test_file_of_hermes_is_refused_with_the_folder_to_name(tmp_path: Path) -> None:
+    folder = tmp_path / ".hermes/memories"
+    folder.mkdir(parents=True)
+    (folder / "MEMORY.md").write_text("a note")
+    with pytest.raises(StoreError, match=f"is a file of a store, .* name {folder}"):
+        open_source(folder / "MEMORY.md")
+
+
+def test_document_named_like_an_index_is_not_called_one(tmp_path: Path) -> None:
+    (tmp_path / "MEMORY.md").write_text("# How this program uses memory\n")
+    with pytest.raises(UndecidedKindError, match=f"{tmp_path} may be Claude Code memory, or a"):
+        open_source(tmp_path / "MEMORY.md")
 
 
 def test_unknown_scheme_lists_the_known_ones() -> None:

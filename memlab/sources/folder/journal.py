@@ -620,7 +620,7 @@ def _damaged(folder: Folder, reason: str) -> StoreError:
     """Return the error for a pending change that this version cannot roll back."""
     return StoreError(
         f"{folder.path / PENDING} is a pending change that this memlab cannot undo ({reason}); "
-        "move the files that it holds back into the folder by hand, then remove it"
+        "move the files in it back to the folder above by hand, then remove it"
     )
 
 
@@ -714,8 +714,8 @@ def moment_now(folder: Folder, rules: FolderRules) -> FolderMoment:
     index_name = rules.index_name
     if index_name in listing.others:
         raise StoreError(
-            f"{folder.path / index_name} is a link, or no ordinary file of the size of an "
-            "index; put the file itself there"
+            f"{folder.path / index_name} is a link, not a file, or too large for an index; put the "
+            "file itself there"
         )
     locations = {name: FileLocation(name, stamp) for name, stamp in listing.files.items()}
     moment = FolderMoment(folder, listing, None, locations)

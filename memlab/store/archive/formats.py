@@ -354,7 +354,7 @@ _ON_CONFLICT: Final = (
     "ON CONFLICT DO UPDATE SET key = excluded.key, fingerprint = excluded.fingerprint, "
     "missed_at = NULL, record_zlib = excluded.record_zlib"
 )
-"""Replaces the packed copy of a content that was missed and is in the store again."""
+"""Replaces the packed copy of the same content, which is in the store."""
 
 
 class Layout(NamedTuple):

@@ -25,7 +25,7 @@ _UNDONE_PREFIX: Final = "index_undone:"
 """Prefix of names in the table ``about``: the changes of an index that were undone.
 
 The digest of the plan follows it, and the value is the time."""
-_LARGEST: Final = 2**26
+_MAX_INDEX_BYTES: Final = 2**26
 """Maximum number of bytes of an index that is read from an archive."""
 
 
@@ -129,9 +129,9 @@ def _packed(data: bytes) -> str:
 def _unpacked(packed: str) -> bytes:
     """Return the content of an index; raise ValueError if it has more than the maximum size."""
     unpacker = zlib.decompressobj()
-    data = unpacker.decompress(b64decode(packed, validate=True), _LARGEST)
+    data = unpacker.decompress(b64decode(packed, validate=True), _MAX_INDEX_BYTES)
     if not unpacker.eof:
-        raise ValueError(f"it has more than {_LARGEST:,} bytes")
+        raise ValueError(f"it has more than {_MAX_INDEX_BYTES:,} bytes")
     return data
 
 

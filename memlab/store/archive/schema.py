@@ -397,17 +397,17 @@ def check_size(record: bytes) -> None:
         raise ValueError(f"its record has {len(record):,} bytes in up to {value_count:,} values")
 
 
-def check_depth(value: Any, most_levels: int) -> None:
-    """Raise ValueError if a JSON value has more than `most_levels` levels of lists and objects.
+def check_depth(value: Any, max_levels: int) -> None:
+    """Raise ValueError if a JSON value has more than `max_levels` levels of lists and objects.
 
     A deeply nested value would exceed the recursion limit when it is compared or printed.
     """
     containers = [value]
-    for _ in range(most_levels):
+    for _ in range(max_levels):
         containers = [inner for outer in containers for inner in _containers_in(outer)]
         if not containers:
             return
-    raise ValueError(f"it is nested deeper than {most_levels}")
+    raise ValueError(f"it is nested deeper than {max_levels}")
 
 
 def _containers_in(outer: Any) -> list[Any]:

@@ -20,7 +20,7 @@ from memlab.store.archive.schema import Dropped, Entry, moment_text, text_in
 from memlab.store.shapes import abbreviated, boolean, fields, integer, list_of, optional, text
 
 _HASH: Final = re.compile("[0-9a-f]{32}")
-_LARGEST_SIZE: Final = 2**45
+_MAX_SIZE: Final = 2**45
 """Maximum number of characters or tokens of a memory, so that a sum over a store fits 64 bits."""
 
 
@@ -107,8 +107,8 @@ _check_facts: Final = fields(
     {
         c.POSITION: integer(),
         c.KIND: _kind,
-        c.CHARS: integer(0, _LARGEST_SIZE),
-        c.TOKENS: integer(0, _LARGEST_SIZE),
+        c.CHARS: integer(0, _MAX_SIZE),
+        c.TOKENS: integer(0, _MAX_SIZE),
         c.LOAD_BEARING: boolean,
         c.KEY: _hash,
         c.CREATED_AT: optional(_moment),

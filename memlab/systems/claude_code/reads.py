@@ -24,6 +24,7 @@ from memlab.sources.transcripts import (
     harvest_transcripts,
     id_of_line,
     transcript_files,
+    without_access_logs,
 )
 from memlab.systems.claude_code.evidence import EVIDENCE, is_memory, is_placed
 from memlab.systems.claude_code.index import INDEX, RETIRED
@@ -92,10 +93,12 @@ def find(request: HarvestRequest) -> HarvestResult:
         request, rules, "claude-code", str(folder), default_folder=projects
     )
     reads_all_projects = projects is not None and request.transcripts is None
-    if reads_all_projects and result.files and not transcript_files(folder.parent):
-        result.notes.insert(
-            0, f"{folder.parent.name} has no sessions: the transcripts are of other projects"
-        )
+    if reads_all_projects and result.files:
+        own_transcripts = without_access_logs(transcript_files(folder.parent))
+        if not own_transcripts:
+            result.notes.insert(
+                0, f"{folder.parent.name} has no sessions: the transcripts are of other projects"
+            )
     return result
 
 

@@ -286,7 +286,7 @@ class ClaudeCode(FolderSource):
 
     @property
     def name(self) -> str:
-        """Absolute path of the folder, with the scheme if one was given_path.
+        """Absolute path of the folder, with the scheme if one was given.
 
         Links are resolved, unless only the path with links is a memory location of Claude Code:
         by another name, the files without a type would be no memories.
