@@ -46,10 +46,10 @@ _BATCH: Final = 4096
 _is_load_bearing: Final = lru_cache(_BATCH)(is_load_bearing_stored)
 """Cached, because the stores of one agent have the same few pairs of kind and tags."""
 _strings_of: Final = lru_cache(_BATCH)(readable_strings_of)
-_FIRST_MICROSECOND: Final = int(datetime(1, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
-"""The first day that a datetime can hold, in microseconds since 1970."""
-_LAST_MICROSECOND: Final = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp()) * 1_000_000
-"""The last day that a datetime can hold, in microseconds since 1970."""
+_FIRST_DAY: Final = int(datetime(1, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
+"""Midnight of the first day that a datetime can hold, in microseconds since 1970."""
+_LAST_DAY: Final = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp()) * 1_000_000
+"""Midnight of the last day that a datetime can hold, in microseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def parse_all(
 def kinds_of(kinds: Coded, faults: Faults) -> npt.NDArray[np.int8]:
     """Return the place of each kind in `KINDS`; -1 and a fault for an unknown one."""
     texts = list(kinds.texts())
-    # Only the errors are used; they are those of a kind, because the tags are valid.
+    # The call is made for its errors. The tags are valid, so an error is about the kind.
     _, errors = parse_all(lambda kind: _is_load_bearing(kind, "[]"), texts, default=False)
     faults.add("kind", kinds.codes, errors)
     number_of = {kind: number for number, kind in enumerate(KINDS)}
@@ -145,16 +145,18 @@ def load_bearing_of(kinds: Coded, tags: Coded, protected: frozenset[str] = froze
     Each distinct pair of kind and tags is classified once.
     """
     is_missing = (kinds.codes == _MISSING) | (tags.codes == _MISSING)
-    pairs = np.where(is_missing, _MISSING, kinds.codes * len(tags.distinct) + tags.codes)
+    # A pair of codes is one number, which divmod splits again below.
+    tag_count = max(len(tags.distinct), 1)
+    pairs = np.where(is_missing, _MISSING, kinds.codes * tag_count + tags.codes)
     encoded = of_numbers(pairs).dictionary_encode()
     codes: Ints = as_numbers(encoded.indices.cast(pa.int64()))
     distinct: Ints = as_numbers(encoded.dictionary)
     is_load_bearing = np.ones(len(distinct), dtype=bool)
     for first in range(0, len(distinct), _BATCH):
-        readable = np.flatnonzero(distinct[first : first + _BATCH] != _MISSING) + first
-        kind, tag = np.divmod(distinct[readable], max(len(tags.distinct), 1))
+        complete = np.flatnonzero(distinct[first : first + _BATCH] != _MISSING) + first
+        kind, tag = np.divmod(distinct[complete], tag_count)
         texts_of_pairs = zip(kinds.texts_at(kind), tags.texts_at(tag), strict=True)
-        is_load_bearing[readable], _ = parse_all(
+        is_load_bearing[complete], _ = parse_all(
             lambda pair: _is_load_bearing(*pair, protected), texts_of_pairs, default=True
         )
     return is_load_bearing[codes]
@@ -184,34 +186,42 @@ def moments_of(column: str, texts: Any, faults: Faults) -> tuple[Times, int]:
     """
     if texts.type == MOMENT:
         return as_numbers(texts, NAT), 0
-    for kind in (MOMENT, _WITHOUT_ZONE):
-        moments = _parsed_by_arrow(texts, kind)
+    for arrow_type in (MOMENT, _WITHOUT_ZONE):
+        moments = _parsed_by_arrow(texts, arrow_type)
         if moments is not None:
-            without_zone = 0 if kind == MOMENT else len(moments) - moments.null_count
+            without_zone = 0
+            if arrow_type == _WITHOUT_ZONE:
+                without_zone = len(moments) - moments.null_count
             return as_numbers(moments, NAT), without_zone
     coded = Coded.of(texts)
-    missing: tuple[datetime | None, bool] = (None, True)
-    parsed, errors = parse_all(moment_and_zone, coded.texts(), missing)
+    # An unreadable text is not counted among the moments without a zone.
+    unreadable_with_zone: tuple[datetime | None, bool] = (None, True)
+    parsed, errors = parse_all(moment_and_zone, coded.texts(), unreadable_with_zone)
     faults.add(column, coded.codes, {code: f"{column} {text}" for code, text in errors.items()})
     distinct = [moment for moment, _ in parsed]
-    distinct.append(None)  # for a missing text, whose code -1 becomes the last place
+    place_of_missing = len(distinct)
+    distinct.append(None)
     distinct_moments = pa.array(distinct, MOMENT)
-    places = of_numbers(coded.codes % len(distinct_moments))
+    places = of_numbers(np.where(coded.codes == _MISSING, place_of_missing, coded.codes))
     zoneless = [code for code, (_, has_zone) in enumerate(parsed) if not has_zone]
     moments = pa.chunked_array([distinct_moments.take(places)])
     return as_numbers(moments, NAT), int(np.isin(coded.codes, zoneless).sum())
 
 
-def _parsed_by_arrow(texts: Any, kind: Any) -> Any | None:
-    """Return all moments, parsed by Arrow; None if :func:`memlab.clock.moment_of` may differ."""
+def _parsed_by_arrow(texts: Any, arrow_type: Any) -> Any | None:
+    """Parse all moments by Arrow, which is fast. Return None if it cannot.
+
+    Return None, too, if a moment may be outside the range of a datetime: Arrow accepts it, and
+    :func:`memlab.clock.moment_of` does not.
+    """
     try:
-        moments = pc.cast(texts, kind)
+        moments = pc.cast(texts, arrow_type)
     except pa.ArrowInvalid:
         return None
     extremes = pc.min_max(moments.cast(pa.int64())).as_py()
     earliest = extremes["min"]
     latest = extremes["max"]
-    if earliest is None or (earliest >= _FIRST_MICROSECOND and latest <= _LAST_MICROSECOND):
+    if earliest is None or (earliest >= _FIRST_DAY and latest <= _LAST_DAY):
         return moments
     return None
 

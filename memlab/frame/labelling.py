@@ -81,13 +81,13 @@ class Labelled:
             unreadable=np.isin(self.columns[c.POSITION], list(self.problems or ())),
             memory_id=self.rows[c.MEMORY_ID],
             superseded_by=self.rows[c.SUPERSEDED_BY],
-            at_start=self._signal(c.LOADED_AT_START, is_loaded),
-            namespace=self._texts(c.NAMESPACE),
+            at_start=self._optional_numbers(c.LOADED_AT_START, is_loaded),
+            namespace=self._optional_texts(c.NAMESPACE),
             without_zone=self.without_zone,
-            retired_at=self._signal(c.RETIRED_AT, fields.NAT),
+            retired_at=self._optional_numbers(c.RETIRED_AT, fields.NAT),
             position=self.columns[c.POSITION],
-            index_state=self._texts(c.INDEX_STATE),
-            doubt=self._texts(c.DOUBT),
+            index_state=self._optional_texts(c.INDEX_STATE),
+            doubt=self._optional_texts(c.DOUBT),
             rejected=self._rejected(),
         )
 
@@ -97,12 +97,15 @@ class Labelled:
         is_rejected = [f'"{REJECTED_PATH_TAG}"' in text for text in tags.texts()]
         return np.array([*is_rejected, False])[tags.codes]  # code -1 is a missing text
 
-    def _texts(self, name: str) -> Any | None:
+    def _optional_texts(self, name: str) -> Any | None:
         """Return a column of texts; None if this source has none."""
         return self.rows[name] if name in self.rows.column_names else None
 
-    def _signal(self, name: str, missing: np.generic) -> npt.NDArray[Any] | None:
-        """Return the values of a column; None if this source has none."""
+    def _optional_numbers(self, name: str, missing: np.generic) -> npt.NDArray[Any] | None:
+        """Return a numeric column; None if this source has none.
+
+        `missing` is the number of a row without a value.
+        """
         return as_numbers(self.rows[name], missing) if name in self.rows.column_names else None
 
 
@@ -264,8 +267,8 @@ def _chars_at_start(rows: Any) -> Any:
 
 def _count_tokens(table: Any, counter: fields.CountTokens) -> list[int]:
     """Count, for each memory, the tokens that a start loads."""
-    texts = zip(table["title"].to_pylist(), table["body"].to_pylist(), strict=True)
-    tokens = [counter(title or "") + counter(body or "") for title, body in texts]
+    titles_and_bodies = zip(table["title"].to_pylist(), table["body"].to_pylist(), strict=True)
+    tokens = [counter(title or "") + counter(body or "") for title, body in titles_and_bodies]
     if AT_START in table.column_names:
         for row, text in enumerate(table[AT_START].to_pylist()):
             if text is not None:
@@ -275,13 +278,13 @@ def _count_tokens(table: Any, counter: fields.CountTokens) -> list[int]:
 
 def _problems(values: dict[str, npt.NDArray[Any]], faults: list[Fault]) -> dict[int, str]:
     """Return the faults of each row by position, and make rows with faults load-bearing."""
-    texts: dict[int, list[str]] = {}
+    reasons_by_position: dict[int, list[str]] = {}
     for fault in _first_to_last(faults):
-        texts.setdefault(fault.position, []).append(fault.reason)
-    is_bad = np.isin(values[c.POSITION], list(texts))
+        reasons_by_position.setdefault(fault.position, []).append(fault.reason)
+    is_bad = np.isin(values[c.POSITION], list(reasons_by_position))
     values[c.LOAD_BEARING] |= is_bad
     values[c.PRUNABLE] &= ~is_bad
-    return {position: "; ".join(texts_of_row) for position, texts_of_row in texts.items()}
+    return {position: "; ".join(reasons) for position, reasons in reasons_by_position.items()}
 
 
 def _first_to_last(faults: list[Fault]) -> list[Fault]:

@@ -287,7 +287,7 @@ class Source(ABC):
                 scheme=self.scheme,
                 comparable_record=self.without_usage if self.is_server else unchanged,
                 id_of=lambda record: self.facts_of(record).memory_id,
-                has_sample=self.is_native_format,
+                has_identity_sample=self.is_native_format,
                 common_permissions=self.narrowest_mode if self.is_folder else None,
                 older_record=self.older_record,
             )

@@ -289,7 +289,7 @@ class ExternalHistory:
         """Return the note on the part of the history that is unknown; empty if all is known."""
         return ""
 
-    def is_read(self) -> bool:
+    def was_read_in_time(self) -> bool:
         """Return whether the history was read without a timeout; `note` names missing parts.
 
         Without it, an unattended run deletes nothing if its cap or budget depends on the history.

@@ -23,10 +23,11 @@ _SECTION: Final = re.compile(r'\s*\[\s*([\w.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]
 _URL: Final = re.compile(r"\s*url\s*=\s*(?P<value>.*)", re.IGNORECASE)
 _COMMENT: Final = re.compile(r"\s+[#;].*$")
 _WITH_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://(?P<rest>.*)", re.IGNORECASE)
-_SCP_ADDRESS: Final = re.compile(
-    r"(?:[^@/\s]+@)?(?P<host>\[[^\]]+\]|[^:/\s]+):(?P<path>[^/].*|/.+)"
-)
-"""The scp-like form of an address, such as ``git@example.org:team/app.git``."""
+_SCP_ADDRESS: Final = re.compile(r"(?:[^@/\s]+@)?(?P<host>\[[^\]]+\]|[^:/\s]+):(?!/$)(?P<path>.+)")
+"""The scp-like form of an address, such as ``git@example.org:team/app.git``.
+
+A slash alone is no path.
+"""
 
 
 @dataclass(frozen=True, slots=True)

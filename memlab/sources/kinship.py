@@ -52,8 +52,8 @@ class Kinship:
         The remote of which both projects are clones; empty for none. A person may have two clones
         on purpose.
     name : str
-        The name of a missing project, if the project of the other folder is the only one with this
-        name; empty for none.
+        The name of the project of one folder, which is missing, if only the project of the other
+        folder has the same name; empty for none.
     """
 
     merge_into: str
@@ -227,15 +227,24 @@ def _shared_repository(first: Project, second: Project) -> str:
         has_missing_path = missing.is_missing and missing.path != ""
         if checkout is None or not has_missing_path:
             continue
-        root = PurePath(missing.path)
-        if checkout.below:  # go up from the subfolder to the root of the missing worktree
-            depth = len(PurePath(checkout.below).parts)
-            root = root.parents[depth - 1]
-        # The path ends with the same subfolder as that of the present project.
-        is_same_subfolder = str(root / checkout.below) == missing.path
-        if is_same_subfolder and root in set(worktrees_of(checkout.repository)):
+        # The missing project was in the same subfolder of its worktree as the present one.
+        missing_root = _without_subfolder(PurePath(missing.path), checkout.below)
+        if missing_root is not None and missing_root in set(worktrees_of(checkout.repository)):
             return str(checkout.repository)
     return ""
+
+
+def _without_subfolder(path: PurePath, subfolder: str) -> PurePath | None:
+    """Return a path without a subfolder at its end; None if the path does not end with it.
+
+    >>> _without_subfolder(PurePath("/work/app/docs"), "docs")
+    PurePosixPath('/work/app')
+    """
+    subfolder_parts = PurePath(subfolder).parts
+    root_length = len(path.parts) - len(subfolder_parts)
+    if root_length < 1 or path.parts[root_length:] != subfolder_parts:
+        return None
+    return PurePath(*path.parts[:root_length])
 
 
 def _shared_remote(first: Project, second: Project) -> str:
@@ -281,10 +290,10 @@ def _name_of_missing(
 
 
 def kinships_of(source: Source) -> Sequence[Kinship]:
-    """Return the pairs of a folder and the folders of other projects beside it.
+    """Return the pairs of a folder and another folder beside it that may belong to one project.
 
-    To save time, only those files of another folder are read first whose size is that of a memory
-    of the source. If enough of these files are equal to memories, the whole folder is read.
+    To save time, a file of another folder is first read only if a memory of the source has its
+    size. If enough of the files that were read equal memories, the whole folder is read.
     """
     siblings = source.siblings()
     if not siblings:

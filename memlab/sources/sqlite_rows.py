@@ -122,15 +122,15 @@ class TableReader(readers.Reader):
     needed: ClassVar[Sequence[str]]
 
     def __init__(self, connection: sqlite3.Connection, source: "TableSource") -> None:
-        needed_columns = {**source.tables, self.table: self.needed}
-        for table, needed in needed_columns.items():
+        needed_by_table = {**source.tables, self.table: self.needed}
+        for table, needed in needed_by_table.items():
             existing = columns_of(connection, table)
             base.check_table(source.path, self.system, table, needed, existing)
         self.connection = connection
         self.source = source
         self.columns = columns_of(connection, self.table)
         names = connection.execute("SELECT name FROM sqlite_schema")
-        self.tables = {name for (name,) in names}
+        self.table_names = {name for (name,) in names}
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[readers.Rows]:
         """Yield the memories in batches, in order of position."""

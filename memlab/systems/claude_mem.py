@@ -309,7 +309,7 @@ class ObservationReader(TableReader):
         )
         projects = [(str(name), count, loaded.count(str(name))) for name, count in counts]
         schema = None
-        if "schema_versions" in self.tables:
+        if "schema_versions" in self.table_names:
             schema = self._single_value("SELECT max(version) FROM schema_versions")
         setting = f"{SETTING}={start.newest}, {start.origin}"
         facts = [

@@ -189,7 +189,7 @@ class MemoryReader(TableReader):
     def __init__(self, connection: sqlite3.Connection, source: McpMemory) -> None:
         super().__init__(connection, source)
         self.live_condition = f"{DELETED_AT} IS NULL" if DELETED_AT in self.columns else "1"
-        self.keeps_vectors = self.tables >= _SHADOW_TABLES
+        self.keeps_vectors = self.table_names >= _SHADOW_TABLES
         chunk_columns = sqlite_rows.columns_of(connection, f"{VECTORS}_chunks")
         self.is_partitioned = "partition00" in chunk_columns
 
@@ -197,7 +197,7 @@ class MemoryReader(TableReader):
         """Return the facts about the database, as JSON values and as a page."""
 
         def count(table: str, condition: str = "1") -> int:
-            if table not in self.tables:
+            if table not in self.table_names:
                 return 0
             return int(self._single_value(f"SELECT count(*) FROM {table} WHERE {condition}"))
 
@@ -224,7 +224,7 @@ class MemoryReader(TableReader):
     def schema(self) -> int | None:
         """Return the schema version of the database; None if it stores none."""
         query = "SELECT max(CAST(value AS INTEGER)) FROM metadata WHERE key = 'schema_version'"
-        return self._single_value(query) if "metadata" in self.tables else None
+        return self._single_value(query) if "metadata" in self.table_names else None
 
     def _places(self) -> Iterator[tuple[int, int]]:
         rows = self.connection.execute(
@@ -247,7 +247,7 @@ class MemoryReader(TableReader):
     def _edges(self, hashes: set[str]) -> dict[str, list[dict[str, Any]]]:
         """Return the edges of memories in both directions, in a stable order."""
         edges_by_hash: dict[str, dict[bytes, dict[str, Any]]] = {}
-        if GRAPH not in self.tables:
+        if GRAPH not in self.table_names:
             return {}
         for side in ("source_hash", "target_hash"):
             for edge in sqlite_rows.exact_rows(self.connection, GRAPH, side, hashes):
@@ -304,7 +304,7 @@ class MemoryWriter(MemoryReader, Writer):
 
     def check_safe(self, name: Path) -> None:
         """Raise UnsafeDeletionError if a deletion would do more than one by the service."""
-        for table in {"sync_events", "sync_cursor", "push_cursor"} & self.tables:
+        for table in {"sync_events", "sync_cursor", "push_cursor"} & self.table_names:
             if self._single_value(f"SELECT count(*) FROM {table}"):
                 raise _unsafe(f"{name} is kept in step with other machines ({table} holds rows)")
         version = self.schema() or 0
@@ -337,7 +337,7 @@ class MemoryWriter(MemoryReader, Writer):
             content_hash = str(json.loads(record)["content_hash"])
             if self.keeps_vectors:
                 self.connection.execute(f"DELETE FROM {VECTORS} WHERE rowid = ?", (key,))
-            if GRAPH in self.tables:
+            if GRAPH in self.table_names:
                 at_an_end = "source_hash = ?1 OR target_hash = ?1"
                 self.connection.execute(f"DELETE FROM {GRAPH} WHERE {at_an_end}", (content_hash,))
             self.connection.execute(

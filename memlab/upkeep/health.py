@@ -626,7 +626,7 @@ def _archive(source: Source) -> Check:
 def _missing_archive(source: Source) -> Check:
     """Check whether a store without an archive was renamed or moved without its archive."""
     archive = source.archive
-    former_archive = archive.former_name()
+    former_archive = archive.former_archive()
     candidate_archives = archive.archives_of_missing_folders() if source.is_folder else []
     if former_archive is not None:
         fault = f"{former_archive} is the archive of this store, which had another name"

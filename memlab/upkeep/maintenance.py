@@ -377,7 +377,7 @@ class _Run:
         """Raise StoreError if the policy's number needs a history that could not be read."""
         needs_history = self._settings.is_auto or self._settings.sized is not None
         history = self._source.external_history
-        if needs_history and not history.is_read():
+        if needs_history and not history.was_read_in_time():
             raise StoreError(
                 f"{history.note()}; nothing was changed, because the number in force "
                 "depends on every memory that was ever written"

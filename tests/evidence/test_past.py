@@ -69,7 +69,7 @@ def test_unreadable_archived_row_is_left_out_with_warning(tmp_path: Path) -> Non
     compact(store, 1)
     change = "UPDATE archived SET fields = replace(fields, '2026-03-01', 'once') WHERE key = 1"
     run_sql(archive_path(store), change)
-    with pytest.warns(DamagedArchiveWarning, match=r"key 1 of plan .* that was left out"):
+    with pytest.warns(DamagedArchiveWarning, match=r"key 1 of plan .* these parts were left out"):
         assert load_past(store)[c.MEMORY_ID].tolist() == ["e2", "e3"]
 
 

@@ -102,6 +102,15 @@ def test_worktrees_are_merged_into_the_main_checkout_first(tmp_path: Path) -> No
     assert pairs == [("docs", "app"), ("fix", "app"), ("fix", "docs")]
 
 
+def test_missing_project_with_a_shorter_path_than_a_subfolder_is_no_kin(tmp_path: Path) -> None:
+    subfolder = tmp_path / "deep" / "sub" / "folder"
+    subfolder.mkdir(parents=True)
+    (tmp_path / ".git" / "worktrees").mkdir(parents=True)
+    projects = {"gone": Project("/gone", is_missing=True), "present": Project.at(subfolder)}
+    contents = {"gone": frozenset("1"), "present": frozenset("2")}
+    assert kinships_among(contents, projects) == []
+
+
 def test_find_changes_nothing(home: Path) -> None:
     folder = write_project(home, "-a", facts(0, 4))
     write_project(home, "-b", facts(0, 4))

@@ -55,7 +55,7 @@ def test_hanging_git_leaves_the_past_unread(folder: Path, tmp_path: Path, name: 
     make_git_hang(tmp_path, name)
     source = open_source(folder)
     assert "was not read" in source.external_history.note()
-    assert not source.external_history.is_read()
+    assert not source.external_history.was_read_in_time()
     assert len(memlab.load_past(folder)) == 7
     assert output_of("show", folder)
     output_of("doctor", folder)
@@ -74,4 +74,4 @@ def test_partially_read_past_is_discarded(folder: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(folder_git, "READ_TIMEOUT", 0.0)
     folder_git._read.cache_clear()
     assert folder_git.history_of(folder, type(open_source(folder))).lifetimes == ()
-    assert not open_source(folder).external_history.is_read()
+    assert not open_source(folder).external_history.was_read_in_time()

@@ -115,7 +115,7 @@ WRONG = {
 def test_damaged_copy_is_named_and_others_can_be_restored(store: Path, wrong: str) -> None:
     name = flipped(store, WRONG[wrong])
     (entry,) = archived_plans(store)
-    with pytest.warns(DamagedArchiveWarning, match=f"is damaged: {name} .* was left out"):
+    with pytest.warns(DamagedArchiveWarning, match=f"is damaged: {name} .* were left out"):
         assert len(load_past(store)) == 10
     archive_check = check(store)
     assert archive_check.status is Status.WARN

@@ -177,7 +177,7 @@ class GitHistory:
     """The part of the history that is missing, and how to get it, in words; empty for nothing."""
     present: Mapping[str, FileLifetime] = field(default_factory=dict)
     """The files of the newest commit, by name."""
-    is_read: bool = True
+    was_read_in_time: bool = True
     """Whether git answered in time; if not, the history is empty."""
 
 
@@ -204,12 +204,12 @@ def history_of(folder: Path, kind: type[FolderRules]) -> GitHistory:
         )
     timeout = _TIMEOUTS.get(folder)
     if timeout is not None and time.monotonic() < timeout.retry_at:
-        return GitHistory(missing_note=timeout.message, is_read=False)
+        return GitHistory(missing_note=timeout.message, was_read_in_time=False)
     try:
         return _read_newest(folder, root, kind)
     except GitTimeoutError as error:
         record_timeout(folder, error)
-        return GitHistory(missing_note=timeout_note(error), is_read=False)
+        return GitHistory(missing_note=timeout_note(error), was_read_in_time=False)
     except ValueError as error:
         return GitHistory(missing_note=f"git's history of it is left out: {error}")
 

@@ -108,7 +108,7 @@ class FolderHistory(ExternalHistory):
             moments = past_moments(current, history, read_blob, with_emptied=with_emptied)
             for past_moment in moments:
                 for memory in source.memories(past_moment):
-                    if not memory.name:
+                    if not memory.name:  # git has no file of its own for it
                         continue
                     lifetime = past_moment.lifetimes[memory.name]
                     yield Loss(
@@ -134,8 +134,9 @@ class FolderHistory(ExternalHistory):
                 if key not in lifetimes:
                     continue
                 versions = []
-                oldest_versions = lifetimes[key].versions[-_MAX_VERSIONS:]
-                for version in reversed(oldest_versions):
+                newest_first = lifetimes[key].versions
+                oldest_first = reversed(newest_first[-_MAX_VERSIONS:])
+                for version in oldest_first:
                     data = read_blob(version.blob)
                     if data is not None:
                         text = data.decode(errors="replace")
@@ -147,7 +148,7 @@ class FolderHistory(ExternalHistory):
         commits = {}
         for lifetime in self.source.history().lifetimes:
             if lifetime.versions:
-                first_version = lifetime.versions[-1]
+                first_version = lifetime.versions[-1]  # the newest version comes first
                 commits[self.source.key_of(lifetime.name)] = first_version.commit
         return commits
 
@@ -179,6 +180,6 @@ class FolderHistory(ExternalHistory):
         """Return the note on the part of the history that git lacks; empty for nothing."""
         return self.source.history().missing_note
 
-    def is_read(self) -> bool:
+    def was_read_in_time(self) -> bool:
         """Return whether git answered in time."""
-        return self.source.history().is_read
+        return self.source.history().was_read_in_time

@@ -26,7 +26,7 @@ from memlab.store.archive.opening import (
 )
 
 Result = TypeVar("Result")
-Changed = TypeVar("Changed")
+AnyWriter = TypeVar("AnyWriter")
 
 
 class Archive:
@@ -71,13 +71,13 @@ class Archive:
     def check(self) -> None:
         """Raise ArchiveError if the archive is not this store's.
 
-        An archive belongs to the store if memories that stayed in the store are still in it. The
-        error is also raised if there is no archive, but the store was renamed and left its archive
-        under the former name.
+        An archive records a sample of the memories that stayed. It belongs to the store if the
+        store still has some of them. The error is also raised if there is no archive, but the store
+        was renamed and left its archive under the former name.
         """
         if not self.exists:
             self._check_not_renamed()
-        elif self.location.has_sample:
+        elif self.location.has_identity_sample:
             read_archive(self.location, identity.check_is_of_store)
 
     def read(self, read: Callable[[OpenArchive], Result]) -> Result:
@@ -114,8 +114,8 @@ class Archive:
 
     @contextmanager
     def changing(
-        self, change: AbstractContextManager[Changed]
-    ) -> Iterator[ArchivedChange[Changed]]:
+        self, change: AbstractContextManager[AnyWriter]
+    ) -> Iterator[ArchivedChange[AnyWriter]]:
         """Check the archive, then open the store for a change together with it.
 
         The archive is created if there is none. It stays open until the store has committed, so
@@ -135,8 +135,8 @@ class Archive:
         with archived_change(self.location, change) as opened:
             yield opened
 
-    def former_name(self) -> Path | None:
-        """Return the archive that a renamed store left under its former name; None if none."""
+    def former_archive(self) -> Path | None:
+        """Find the archive that a renamed store left under its former name; None if none."""
         return identity.archive_of_other_name(self.location)
 
     def archives_of_missing_folders(self) -> list[Path]:
@@ -154,9 +154,9 @@ class Archive:
 
     def _check_not_renamed(self) -> None:
         """Raise ArchiveError if a store without an archive left it under a former name."""
-        renamed = self.former_name()
-        if renamed is not None:
+        former_archive = self.former_archive()
+        if former_archive is not None:
             raise ArchiveError(
-                f"{renamed} is the archive of this store, which had another name; nothing was "
-                f"changed: rename it to {self.path}"
+                f"{former_archive} is the archive of this store, which had another name; nothing "
+                f"was changed: rename it to {self.path}"
             )

@@ -44,6 +44,7 @@ _VIEW_COLUMNS: Final = (*COLUMNS, SIGNALS)
 _FORMAT_2_TABLES: Final = ("about", "applies", "archived")
 """Tables that every archive of format 2 has. Others are created when a command first needs them."""
 _ABOUT: Final = "(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID"
+# The column `apply` of each table is the number of the entry.
 _APPLIES: Final = """(
     apply INTEGER PRIMARY KEY AUTOINCREMENT, digest TEXT NOT NULL UNIQUE, policy TEXT NOT NULL,
     made_at TEXT NOT NULL, memories INTEGER NOT NULL, archived_at TEXT NOT NULL,
@@ -195,13 +196,13 @@ class ArchiveFormat(ABC):
 
     @abstractmethod
     def plan_rows(
-        self, text: Mapping[str, Any], entry_number: int
+        self, stored_plan: Mapping[str, Any], entry_number: int
     ) -> Iterator[dict[str, Any]] | None:
         """Yield the rows of a plan for deleted memories; return None if the stored text has them.
 
         Parameters
         ----------
-        text : mapping
+        stored_plan : mapping
             The stored text of the plan, parsed as JSON.
         entry_number : int
             The number of its entry.
@@ -326,7 +327,7 @@ FROM archived JOIN applies USING (apply) ORDER BY archived.rowid"""
         )
         return None if plan is None else packing.packed(plan.whole)
 
-    def plan_rows(self, text: Mapping[str, Any], entry_number: int) -> None:  # noqa: ARG002
+    def plan_rows(self, stored_plan: Mapping[str, Any], entry_number: int) -> None:  # noqa: ARG002
         """Return None, because the stored text of a plan has all rows."""
         return
 
@@ -545,22 +546,22 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         self._layouts = {}
         self._numbers = {}
         self._last_layout = None
-        differing: list[str] = []
+        differing_rows: list[str] = []
         self.connection.executemany(
             "INSERT INTO archived (apply, key, fingerprint, layout, fields, reason, tokens) "
             "VALUES (?, ?, ?, ?, ?, ?, ?)",
-            self._rows(entry_number, memories, plan, differing),
+            self._rows(entry_number, memories, plan, differing_rows),
         )
         if plan is None:
             return None
-        return packing.packed(lambda: plan.shortened(differing))
+        return packing.packed(lambda: plan.shortened(differing_rows))
 
     def _rows(
         self,
         entry_number: int,
         memories: Iterable[NewCopy],
         plan: PlanText | None,
-        differing: list[str],
+        differing_rows: list[str],
     ) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of ``archived`` for the copies of a deletion.
 
@@ -572,10 +573,12 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
             The copies.
         plan : PlanText or None
             The plan; None if there is none.
-        differing : list of str
-            What :meth:`PlanText.shortened` takes is appended to it.
+        differing_rows : list of str
+            A JSON list is appended for each row of the plan that differs from its copy; see
+            :meth:`PlanText.shortened`.
         """
         not_archived = {} if plan is None else plan.not_archived
+        is_plan_shortened = plan is not None and plan.without_memories is not None
         index_in_plan = 0
         for memory in memories:
             fingerprint = fingerprint_of(memory.record)
@@ -588,15 +591,16 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
                 has_planned_fields = _copy_has_planned_fields(memory, fingerprint, plain)
             tokens = None
             if memory.planned is None:
-                if plan is not None and plan.without_memories is not None:
+                # The rows of a shortened plan are made from the copies, each of which has one.
+                if is_plan_shortened:
                     raise ValueError(f"the plan has no row for the memory {memory.key!r}")
             else:
-                index_in_plan = _append_unarchived(index_in_plan, not_archived, differing)
+                index_in_plan = _append_unarchived(index_in_plan, not_archived, differing_rows)
                 tokens = memory.planned["tokens"]
                 if not has_planned_fields:
                     differing_fields = _fields_unlike_copy(memory, memory.planned, fingerprint)
                     if differing_fields:
-                        differing.append(_json([index_in_plan, differing_fields]))
+                        differing_rows.append(_json([index_in_plan, differing_fields]))
                 index_in_plan += 1
             yield (
                 entry_number,
@@ -607,33 +611,33 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
                 memory.reason,
                 tokens,
             )
-        _append_unarchived(index_in_plan, not_archived, differing)
+        _append_unarchived(index_in_plan, not_archived, differing_rows)
 
     def plan_rows(
-        self, text: Mapping[str, Any], entry_number: int
+        self, stored_plan: Mapping[str, Any], entry_number: int
     ) -> Iterator[dict[str, Any]] | None:
         """Yield the rows of a plan for deleted memories; return None if its text has them."""
-        shortened = text.get(schema.SHORTENED)
+        shortened = stored_plan.get(schema.SHORTENED)
         if shortened is None:
             return None
         check_type(shortened, dict, "an object")
         check_type(shortened.get("differing"), list, "a list")
-        differing = {}
+        fields_by_index = {}
         for index_and_fields in shortened["differing"]:
             check_type(index_and_fields, list, "a list")
             index, fields = index_and_fields
             check_integer(index, 0)
             check_type(fields, dict, "an object")
-            differing[index] = fields
-        return self._planned_rows(entry_number, differing)
+            fields_by_index[index] = fields
+        return self._planned_rows(entry_number, fields_by_index)
 
     def _planned_rows(
-        self, entry_number: int, differing: dict[int, dict[str, Any]]
+        self, entry_number: int, fields_by_index: dict[int, dict[str, Any]]
     ) -> Iterator[dict[str, Any]]:
         """Yield the rows of a plan from its copies and from the fields that differ from them.
 
-        `differing` has these fields by the index of the memory in the plan. For a memory that was
-        not archived, it has the whole row, with the key of the memory.
+        `fields_by_index` has these fields by the index of the memory in the plan. For a memory that
+        was not archived, it has the whole row, with the key of the memory.
         """
         copies = self.connection.execute(
             f"SELECT key, fingerprint, reason, tokens, {self.record_columns} FROM archived "
@@ -642,8 +646,8 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         )
         index = 0
         for key, fingerprint, reason, tokens, *record_values in copies:
-            while "key" in differing.get(index, {}):
-                yield differing[index]
+            while "key" in fields_by_index.get(index, {}):
+                yield fields_by_index[index]
                 index += 1
             copy = schema.copy_of(key, self.fingerprint_in(fingerprint), reason, None)
             try:
@@ -651,10 +655,10 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
             except RecursionError:
                 raise ValueError("a record is nested too deep") from None
             check_type(fields, dict, "a JSON object")
-            yield {**planned_row(copy, fields, tokens), **differing.get(index, {})}
+            yield {**planned_row(copy, fields, tokens), **fields_by_index.get(index, {})}
             index += 1
-        while "key" in differing.get(index, {}):
-            yield differing[index]
+        while "key" in fields_by_index.get(index, {}):
+            yield fields_by_index[index]
             index += 1
 
     def insert_packed(self, copy: NewPackedCopy) -> None:
@@ -860,9 +864,9 @@ def _copy_has_planned_fields(memory: NewCopy, fingerprint: str, record: PlainRec
 
 
 def _append_unarchived(
-    index: int, not_archived: Mapping[int, Mapping[str, Any]], differing: list[str]
+    index: int, not_archived: Mapping[int, Mapping[str, Any]], differing_rows: list[str]
 ) -> int:
-    """Append to `differing` the rows of memories that are not archived, up to the next that is.
+    """Append the rows of memories that are not archived, up to the next memory that is archived.
 
     Return the index of that next memory in the plan.
 
@@ -872,11 +876,11 @@ def _append_unarchived(
         The index in the plan at which to begin.
     not_archived : mapping of int to mapping
         As in :class:`PlanText`.
-    differing : list of str
-        As :meth:`PlanText.shortened` takes it.
+    differing_rows : list of str
+        The list to which they are appended, in the form that :meth:`PlanText.shortened` takes.
     """
     while index in not_archived:
-        differing.append(_json([index, not_archived[index]]))
+        differing_rows.append(_json([index, not_archived[index]]))
         index += 1
     return index
 
@@ -899,6 +903,7 @@ def create_tables(connection: sqlite3.Connection, scheme: str) -> None:
         The kind of store.
     """
     connection.execute("DROP VIEW IF EXISTS archived_memories")
+    # `about` has the same columns in every format, and its rows are replaced.
     for name in sorted(_tables_in(connection) - {"about"}):
         connection.execute(f"DROP TABLE {name}")
     KNOWN[max(KNOWN)](connection).create(scheme)

@@ -105,7 +105,7 @@ def archives_of_missing_folders(location: ArchiveLocation) -> list[Path]:
 def _sampled_file(location: ArchiveLocation) -> Path | None:
     """Return the file of a store that can be recognized by a sample; None for any other store."""
     store = location.store_path
-    if not location.has_sample or store is None or not store.is_file():
+    if not location.has_identity_sample or store is None or not store.is_file():
         return None
     return store
 

@@ -59,7 +59,7 @@ class ArchiveLocation(NamedTuple):
         Returns the part of a record that must be unchanged since planning.
     id_of : callable
         Returns the memory id in a record.
-    has_sample : bool
+    has_identity_sample : bool
         Whether the archive has a sample of the memories that stay, to recognize its store.
     common_permissions : callable or None
         Returns the permission bits that all files of the store have; None for a store in one file.
@@ -75,7 +75,7 @@ class ArchiveLocation(NamedTuple):
     scheme: str = "file"
     comparable_record: Callable[[bytes], bytes] = unchanged
     id_of: Callable[[bytes], Any] = id_in
-    has_sample: bool = True
+    has_identity_sample: bool = True
     common_permissions: Callable[[], int] | None = None
     older_record: Callable[[bytes], bytes] = unchanged
 

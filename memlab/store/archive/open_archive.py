@@ -29,10 +29,17 @@ MAX_NAMED_FAULTS: Final = 5
 """Maximum number of faults that a message names. It gives the number of the others."""
 _SAMPLE_NAME: Final = "witnesses"
 """Name of the identity sample in the table ``about``."""
-_FIRST_FORMAT_WITH_ANY_FIELD: Final = 3
-"""First format whose readers accept unknown fields in the last field of a record, ``place``."""
+_FIRST_FORMAT_WITH_ANY_PLACE: Final = 3
+"""First format whose readers accept unknown keys in ``place``, the last field of a record."""
 _check_sample: Final = list_of(pair(integer(), text), most=500)
 """Checks the stored identity sample."""
+_SELECT_ENTRIES: Final = """
+SELECT apply AS number, digest, memories, archived_at, finished_at, count(key) AS copies,
+    count(restored_at) AS restored, plan_json_zlib IS NOT NULL AS has_plan,
+    policy = ? AS is_recovery, policy = ? AS is_index_change
+FROM applies LEFT JOIN archived USING (apply) GROUP BY apply
+"""
+"""Selects the fields of each :class:`Entry`, given the policies of a recovery and of an index."""
 _ERRORS_OF_ONE_ROW: Final = ("SQLITE_CORRUPT", "SQLITE_TOOBIG")
 """Names of errors of SQLite that one damaged row among several can cause."""
 
@@ -131,22 +138,23 @@ class OpenArchive:
 
         Nobody would find memories that were archived in a file without a name.
         """
+        is_open_for_reading = self._file is None
+        if is_open_for_reading:
+            return
+        current_file = None
         with suppress(OSError):
-            if self._file in (None, FileIdentity.of(self.path)):
-                return
-        raise _replaced(self.path)
+            current_file = FileIdentity.of(self.path)
+        if current_file != self._file:
+            raise _replaced(self.path)
 
     def entries(self) -> list[Entry]:
         """Return every entry, oldest first."""
         entries: list[Entry] = []
-        for row in self.rows(
-            "SELECT apply, digest, memories, archived_at, finished_at, count(key), "
-            "count(restored_at), plan_json_zlib IS NOT NULL, policy = ?, policy = ? FROM applies "
-            "LEFT JOIN archived USING (apply) GROUP BY apply",
-            json.dumps(schema.RECOVERY_POLICY),
-            json.dumps(schema.INDEX_POLICY),
-        ):
-            with self.skipping_damaged(f"deletion {row[0]}"):
+        recovery_policy = json.dumps(schema.RECOVERY_POLICY)
+        index_policy = json.dumps(schema.INDEX_POLICY)
+        for row in self.rows(_SELECT_ENTRIES, recovery_policy, index_policy):
+            number = row[0]
+            with self.skipping_damaged(f"deletion {number}"):
                 entries.append(schema.entry_of(row))
         for entry in entries:
             if entry.copies != entry.memories:
@@ -246,21 +254,23 @@ class OpenArchive:
                 "can be restored all the same"
             ) from error
 
-    def plan_rows(self, entry: Entry, text: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-        """Return the rows of a plan for the memories that it deletes, oldest first.
+    def plan_rows(
+        self, entry: Entry, stored_plan: Mapping[str, Any]
+    ) -> list[dict[str, Any]] | None:
+        """Return the rows of a shortened plan for the memories that it deletes, oldest first.
 
-        Each row is a mapping by the keys of a plan. Return None if the stored text has the rows.
-        Raise ValueError if they cannot be read.
+        Each row is a mapping by the keys of a plan. Return None if the plan is stored whole, so
+        that its text has the rows. Raise ValueError if they cannot be read.
 
         Parameters
         ----------
         entry : Entry
             The deletion.
-        text : mapping
+        stored_plan : mapping
             The stored text of its plan, parsed as JSON.
         """
         with archive_errors(self.path):
-            rows = self.format.plan_rows(text, entry.number)
+            rows = self.format.plan_rows(stored_plan, entry.number)
             if rows is None:
                 return None
             return list(rows)
@@ -355,23 +365,21 @@ class OpenArchive:
                 same.add(key)
             else:
                 differing[key] = record
-        # A differing record counts as changed until its copy is read. So a memory whose copy is
-        # unreadable does not count as another memory.
-        changed = set(differing)
+        taken: set[Key] = set()
         copied_records = self.records(entry, differing) if differing else ()
         for key, copied_record in copied_records:
             record = differing[key]
-            changed.discard(key)
             copied_fingerprint = fingerprint_of(comparable_record(copied_record))
             current_fingerprint = fingerprint_of(comparable_record(record))
             if copied_fingerprint == current_fingerprint:
                 same.add(key)
-            elif id_of(copied_record) == id_of(record):
-                changed.add(key)
+            elif id_of(copied_record) != id_of(record):
+                taken.add(key)
         return EntryState(
             same=same,
-            changed=changed,
-            taken=differing.keys() - same - changed,
+            # A memory whose copy is unreadable counts as changed, not as another memory.
+            changed=differing.keys() - same - taken,
+            taken=taken,
             absent=fingerprints.keys() - same - differing.keys(),
         )
 
@@ -479,6 +487,7 @@ class OpenArchive:
             if identity_sample is not None:
                 self.note_identity_sample(identity_sample)
             on_step("copied")
+        # The transaction is committed.
         on_step("archived")
         self.check_in_place()
         try:
@@ -493,21 +502,21 @@ class OpenArchive:
         """Yield copies with storable records; raise ArchiveError if a record is too large."""
         for memory in memories:
             check_storable(memory.key, memory.record, "nothing was deleted: shorten it, or keep it")
-            if self._accepts_any_field:
+            if self._accepts_any_place:
                 yield memory
             else:
                 yield memory._replace(record=self.storable_record(memory.record))
 
     def storable_record(self, record: bytes) -> bytes:
         """Return a record in the form that readers of this archive's format accept."""
-        if self._accepts_any_field:
+        if self._accepts_any_place:
             return record
         return self.location.older_record(record)
 
     @property
-    def _accepts_any_field(self) -> bool:
-        """Whether readers of this archive's format accept unknown fields in ``place``."""
-        return self.format.number >= _FIRST_FORMAT_WITH_ANY_FIELD
+    def _accepts_any_place(self) -> bool:
+        """Whether readers of this archive's format accept unknown keys in ``place``."""
+        return self.format.number >= _FIRST_FORMAT_WITH_ANY_PLACE
 
     def mark_applied(self, digest: str, at: datetime) -> None:
         """Record that a deletion is done, unless that is recorded already."""
@@ -597,13 +606,15 @@ class OpenArchive:
                 return list(chain.from_iterable(each_alone))
             self.faults[_name_of_copy(entry, rowids[0], None)] = str(error)
             return []
-        check = self.location.check_copy if entry.is_recovery else self.location.check
+        check_record = self.location.check
+        if entry.is_recovery:  # its memories may be load-bearing
+            check_record = self.location.check_copy
         sound = []
         for stored in stored_copies:
             with self.skipping_damaged(_name_of_copy(entry, stored.rowid, stored.key)):
                 copy = self._copy_of(stored)
                 record = self.format.record_in(*stored.record_values)
-                sound.append((copy, schema.record_of(record, copy, check)))
+                sound.append((copy, schema.record_of(record, copy, check_record)))
         return sound
 
     @contextmanager

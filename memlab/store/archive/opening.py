@@ -33,7 +33,7 @@ from memlab.store.database import check_encoding, check_side_files, transaction
 from memlab.store.snapshot import read_snapshot
 
 Result = TypeVar("Result")
-Changed = TypeVar("Changed")
+AnyWriter = TypeVar("AnyWriter")
 
 _LOCK_TIMEOUT: Final = 30.0
 """Seconds to wait for the lock of another process."""
@@ -48,7 +48,7 @@ def open_archive(location: ArchiveLocation) -> Iterator[OpenArchive]:
 
 @contextmanager
 def _opened(location: ArchiveLocation, *, may_be_empty: bool = False) -> Iterator[OpenArchive]:
-    """Open the file of an archive; create its tables if it may be empty and is.
+    """Open the file of an archive. With `may_be_empty`, create the tables of an empty one.
 
     The caller has called :func:`archive_lock`.
     """
@@ -82,7 +82,7 @@ def _note_store(connection: sqlite3.Connection, location: ArchiveLocation) -> No
 
 
 @dataclass
-class ArchivedChange(Generic[Changed]):
+class ArchivedChange(Generic[AnyWriter]):
     """A store that is open for a change, and its archive.
 
     Attributes
@@ -95,15 +95,15 @@ class ArchivedChange(Generic[Changed]):
         Called when the store has committed, while the archive is still open.
     """
 
-    writer: Changed
+    writer: AnyWriter
     archive: OpenArchive
     after_commit: Callable[[], None] = lambda: None
 
 
 @contextmanager
 def archived_change(
-    location: ArchiveLocation, change: AbstractContextManager[Changed]
-) -> Iterator[ArchivedChange[Changed]]:
+    location: ArchiveLocation, change: AbstractContextManager[AnyWriter]
+) -> Iterator[ArchivedChange[AnyWriter]]:
     """Open a store for a change, and then its archive, until the block ends.
 
     The store stays locked meanwhile. An archive that was created and has no content at the end is
@@ -162,7 +162,7 @@ def read_archive(location: ArchiveLocation, read: Callable[[OpenArchive], Result
             raise archive_error(cause, path) from cause
         raise errors.ArchiveError(f"archive: {error}") from error
     if archive.faults:
-        advice = "that was left out: restore a backup of it to have it again"
+        advice = "these parts were left out: restore a backup of the archive to read them"
         warnings.warn(
             f"{archive.describe_faults()}; {advice}", errors.DamagedArchiveWarning, stacklevel=2
         )

@@ -63,7 +63,7 @@ class NewEntry(NamedTuple):
 
 
 class PlanText(NamedTuple):
-    """The text of a plan, whole and without the memories that it deletes, each in pieces.
+    """The text of a plan in two forms: whole, and without the memories that it deletes.
 
     Attributes
     ----------
