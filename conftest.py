@@ -55,11 +55,3 @@ def pytest_xdist_auto_num_workers(config: Any) -> int:
     names = {name.partition("::")[0] for name in config.args}
     is_single_file = len(names) == 1 and Path(names.pop()).is_file()
     return 0 if is_single_file else WORKERS
-
-
-@pytest.fixture(autouse=True)
-def _run_doctests_in_a_folder_of_their_own(request: pytest.FixtureRequest) -> None:
-    """Run the examples of ``--doctest-modules`` in a new folder, because some write files."""
-    if isinstance(request.node, pytest.DoctestItem):
-        monkeypatch = request.getfixturevalue("monkeypatch")
-        monkeypatch.chdir(request.getfixturevalue("tmp_path"))

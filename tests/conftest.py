@@ -48,8 +48,8 @@ work_in_memory()
 def wait_by_this_kernels_clock() -> None:
     """Let readers wait for two ticks of the clock that stamps this machine's files.
 
-    memlab waits for two of the slowest kernel's, 20 ms; nearly every test reads what it has just
-    written.
+    memlab itself waits for two ticks of the slowest kernel's clock, 20 ms. Nearly every test reads
+    what it has just written.
     """
     if sys.platform == "linux":
         two_ticks = int(2e9 * time.clock_getres(5))  # CLOCK_REALTIME_COARSE
@@ -101,34 +101,37 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Leave out slow tests if neither ``--all`` nor the name of a test was given.
 
-    A worker of xdist gets names from its controller even if the user gave none, so that the
+    A worker of xdist gets names from its controller even if the user gave none. Therefore the
     controller sends it the decision.
     """
     worker = getattr(config, "workerinput", None)
     if worker:
-        partly = worker["partly"]
+        leaves_out_slow_tests = worker[LEAVES_OUT]
     else:
         names_no_test = config.args_source is config.ArgsSource.TESTPATHS
-        partly = names_no_test and not config.option.all
-    config.stash[PARTLY] = partly
-    examples = QUICK if partly else USUAL
+        leaves_out_slow_tests = names_no_test and not config.option.all
+    config.stash[LEAVES_OUT_SLOW_TESTS] = leaves_out_slow_tests
+    examples = QUICK if leaves_out_slow_tests else USUAL
     try_properties(int(os.environ.get("MEMLAB_EXAMPLES", examples)))
 
 
-PARTLY = pytest.StashKey[bool]()
+LEAVES_OUT_SLOW_TESTS = pytest.StashKey[bool]()
+LEAVES_OUT = "leaves_out_slow_tests"
+"""Name under which the controller sends the decision to its workers."""
 QUICK = 6
-"""Examples of a property in a run that leaves out what takes long."""
+"""Examples of a property in a run that leaves out slow tests."""
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    node.workerinput["partly"] = node.config.stash[PARTLY]
+    node.workerinput[LEAVES_OUT] = node.config.stash[LEAVES_OUT_SLOW_TESTS]
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Import no module of a folder that is left out."""
-    is_left_out = config.stash[PARTLY] and collection_path in LEFT_OUT_FOLDERS
-    return True if is_left_out else None
+    if config.stash[LEAVES_OUT_SLOW_TESTS] and collection_path in LEFT_OUT_FOLDERS:
+        return True
+    return None  # the other hooks decide
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -137,10 +140,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if missing := [str(path) for path in places if not path.is_file()]:
         raise pytest.UsageError(f"LONGEST in tests/conftest.py names {', '.join(missing)}")
     items.sort(key=lambda item: places.get(item.path, len(places)))
-    if config.stash[PARTLY]:
-        left_out = [item for item in items if _takes_long(item)]
-        items[:] = [item for item in items if not _takes_long(item)]
-        config.hook.pytest_deselected(items=left_out)
+    if config.stash[LEAVES_OUT_SLOW_TESTS]:
+        quick = []
+        slow = []
+        for item in items:
+            if _takes_long(item):
+                slow.append(item)
+            else:
+                quick.append(item)
+        items[:] = quick
+        config.hook.pytest_deselected(items=slow)
 
 
 def _takes_long(item: pytest.Item) -> bool:
@@ -153,7 +162,7 @@ def _takes_long(item: pytest.Item) -> bool:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what was imported and collected out of the search for garbage, which it makes slow."""
+    """Exclude all objects that exist by now from garbage collection, which is quicker then."""
     gc.collect()
     gc.freeze()
 
@@ -163,7 +172,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     skipped = Counter(_skip_reason(report) for report in terminalreporter.getreports("skipped"))
     for reason, count in sorted(skipped.items()):
         terminalreporter.write_line(f"SKIPPED [{count}] {reason}")
-    if config.stash[PARTLY]:
+    if config.stash[LEAVES_OUT_SLOW_TESTS]:
         reasons = dict.fromkeys((*LEFT_OUT.values(), *NEEDED.values(), "much time"))
         left_out = "; ".join(reasons)
         terminalreporter.write_line(f"left out: {left_out} (pytest --all runs everything)")
@@ -229,14 +238,14 @@ def real_store(tmp_path: Path, built_stores: Path) -> Callable[[str], Path]:
 
 def _build(tool: Path, name: str, path: Path) -> Path:
     """Build a store of recorded facts with the functions of a script."""
-    names = runpy.run_path(str(tool))
-    items = names["history_items" if name.startswith("history-") else "agent_items"]
+    script = runpy.run_path(str(tool))
+    items_of = script["history_items" if name.startswith("history-") else "agent_items"]
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode=WAL")
-        connection.executescript(names["SCHEMA"])
+        connection.executescript(script["SCHEMA"])
         with connection:
             marks = ",".join("?" * 14)
             connection.executemany(
-                f"INSERT INTO memory_items VALUES ({marks})", items(SHARED / "data", name)
+                f"INSERT INTO memory_items VALUES ({marks})", items_of(SHARED / "data", name)
             )
     return path

@@ -237,15 +237,21 @@ def test_heavy_modules_are_not_imported_without_need(
     assert LOADS[program].isdisjoint(loaded.split())
 
 
-def _examples_take_long(path: Path) -> bool:
-    """Return whether the examples of a module draw charts or open a lab."""
-    return part_of(path) in {"views", "charts"}
+SLOW_EXAMPLES = {
+    PACKAGE / "charts" / "caps.py",
+    PACKAGE / "fleet" / "page.py",
+    PACKAGE / "fleet" / "workers.py",
+    PACKAGE / "views" / "browser.py",
+    PACKAGE / "views" / "page.py",
+    PACKAGE / "views" / "panel.py",
+}
+"""Modules whose examples take more than a second."""
 
 
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, marks=pytest.mark.long) if _examples_take_long(path) else path
+        pytest.param(path, marks=pytest.mark.long) if path in SLOW_EXAMPLES else path
         for path in MODULES
     ],
     ids=lambda path: path.stem,

@@ -119,15 +119,17 @@ def test_panels_of_a_notebook_use_the_log_of_its_cell(tmp_path: Path) -> None:
     (path,) = (path for path in paths if path.name.startswith("03"))
     outputs = run_in_this_process(path)
     evidence = [
-        re.findall(r"(\d+)% from \d+ later needs seen in this store", output) for output in outputs
+        re.findall(r"(\d+)% from (\d+) later needs seen in this store", output)
+        for output in outputs
     ]
     answer, *panels = [weights[-1] for weights in evidence if weights]
-    assert len(panels) == 3
-    assert set(panels) == {answer}
+    assert panels == [answer] * 3
+    percent, _ = answer
     pages = "\n".join(outputs)
-    assert re.findall(r"memories: [\d /()+]+ = (\d+)%", pages) == [answer]
-    of_law = re.findall(r"where ([\d,]+) prunable memories have been written", pages)
-    assert of_law == re.findall(r"([\d,]+) were so far", pages)[:1]
+    assert re.findall(r"memories: [\d /()+]+ = (\d+)%", pages) == [percent]
+    (written_by_law,) = re.findall(r"where ([\d,]+) prunable memories have been written", pages)
+    written_so_far, *_ = re.findall(r"([\d,]+) were so far", pages)
+    assert written_by_law == written_so_far
 
 
 def notebook_for(store: str, folder: Path, number: str) -> Path:
@@ -160,7 +162,6 @@ def test_store_without_load_bearing_memories_shows_no_empty_floor(tmp_path: Path
     path = notebook_for(store, tmp_path, "01")
     outputs = run_in_this_process(path)
     assert any(text.startswith("0 memories of this store are load-bearing") for text in outputs)
-    assert "before" in "\n".join(outputs)
 
 
 def test_comparison_of_a_history_names_the_next_command_with_the_path(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from memlab.settings import FILE, NO_SETTINGS, Settings, read_settings
 from memlab.settings_file import with_settings
 from memlab.sources.opening import open_source, save_store_settings, settings_of
 from tests.support.claude_store import memory
-from tests.support.programs import forked
-from tests.support.settings_files import WHOLE
+from tests.support.programs import PROGRAMS_NEED, children_with
+from tests.support.settings_files import WHOLE, save_often
 from tests.support.stores import episodes, row, write_rows
 
 SIZED = "{ at = 2026-03-01T12:00:00Z, memories = 40, until = %s }"
@@ -326,19 +326,13 @@ def test_unreadable_settings_are_not_overwritten(store: Path, tmp_path: Path) ->
     assert list(tmp_path.glob(".*")) == []
 
 
-def remember_often(store: Path) -> None:
-    for keep in range(10):
-        save_store_settings(open_source(store), {"policy": {"name": "recent", "keep": keep}})
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("count", [3, 6])
+@pytest.mark.parametrize("count", [2, pytest.param(6, marks=pytest.mark.long)])
 def test_concurrent_settings_writes_all_survive(tmp_path: Path, count: int) -> None:
     """Nightly runs on stores of one folder save their settings at the same time."""
     stores = [write_rows(tmp_path / f"m{n}.db", []) for n in range(count)]
-    with forked("tests.test_settings") as children:
-        running = [children.start(remember_often, store=store) for store in stores]
-        assert [children.wait(child).error for child in running] == [None] * len(stores)
+    children = children_with(*PROGRAMS_NEED)
+    running = [children.start(save_often, store=store) for store in stores]
+    assert [children.wait(child).error for child in running] == [None] * len(stores)
     assert {read_settings(tmp_path, store.name).keep_recent for store in stores} == {9}
     assert not list(tmp_path.glob(".*"))
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -184,13 +185,28 @@ def block_of(page: str, language: str, number: int = 0) -> str:
     return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)[number]
 
 
-@pytest.mark.long
-def test_cron_line_of_the_guide_runs(store: Path) -> None:
-    (store.parent / FILE).write_text(KEEPS_5)
+def cron_command(store: Path) -> str:
+    """Return the command of the guide's cron line, for the folder of a store."""
     *_, command = block_of(GUIDE, "cron").strip().split(maxsplit=5)
     command = command.replace("/srv/memlab/.venv/bin/memlab", str(MEMLAB))
     command = command.replace("/srv/agent", str(store.parent))
     assert "/srv" not in command
+    return command
+
+
+def test_memlab_command_of_the_cron_line_runs(store: Path) -> None:
+    (store.parent / FILE).write_text(KEEPS_5)
+    memlab_command, _, _ = cron_command(store).partition(">>")
+    program, *words = shlex.split(memlab_command)
+    assert program == str(MEMLAB)
+    assert "deleted and archived 75 memories" in output_of(*words)
+    assert len(memlab.load(store)) == 5
+
+
+@pytest.mark.long
+def test_cron_line_of_the_guide_runs(store: Path) -> None:
+    (store.parent / FILE).write_text(KEEPS_5)
+    command = cron_command(store)
     first_run = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
     assert first_run.returncode == 0
     assert first_run.stdout == ""

@@ -99,8 +99,11 @@ def test_answer_is_coloured_if_the_terminal_supports_it(store: Path) -> None:
     assert "\x1b" not in run("size", store).output
 
 
+NO_COLOUR_WANTED = [{"NO_COLOR": "1"}, {"TERM": "dumb"}]
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
+@pytest.mark.parametrize("variables", NO_COLOUR_WANTED, ids=str)
 def test_answer_is_not_coloured_if_colour_is_not_wanted(
     store: Path, variables: dict[str, str]
 ) -> None:
@@ -213,6 +216,18 @@ def test_wrapped_warning_keeps_its_colour(tmp_path: Path) -> None:
     yellow_continuation = yellow_lines[yellow_lines.index(first) + 1 :]
     assert set(yellow_continuation) >= {line for line in continuation if "memlab " not in line}
     assert not [line for line in yellow_lines if line.startswith("  OK ")]
+
+
+@pytest.mark.usefixtures("with_colour")
+@pytest.mark.parametrize("variables", NO_COLOUR_WANTED, ids=str)
+def test_page_is_not_styled_if_colour_is_not_wanted(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = "A title\n  WARN a warning\nnext: memlab show memory.db"
+    assert output._styled(page) != page
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert output._styled(page) == page
 
 
 @pytest.mark.usefixtures("with_colour")

@@ -7,8 +7,9 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -224,6 +225,26 @@ def test_few_small_stores_run_serially() -> None:
     assert isinstance(fleet.workers.default_runner(few), Serial)
     assert isinstance(fleet.workers.default_runner(few * 20), Processes)
     assert isinstance(fleet.workers.default_runner([Member("large", "large", 10**9)]), Processes)
+
+
+class BrokenExecutor:
+    """An executor whose processes end before they do any work."""
+
+    def submit(self, function: Callable[[], int]) -> Future[int]:
+        future: Future[int] = Future()
+        future.set_exception(BrokenProcessPool())
+        return future
+
+    def shutdown(self, *, cancel_futures: bool) -> None:
+        pass
+
+
+def test_pool_whose_processes_end_at_once_explains_the_main_guard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fleet.workers._ProcessPool, "_start", lambda _: BrokenExecutor())
+    with pytest.raises(MemlabError, match="no process could be started; begin what your script"):
+        list(Processes(1).run(survey_task(NOW), []))
 
 
 @pytest.mark.long

@@ -20,7 +20,7 @@ from tests.support.programs import Children, forked
 CASES = int(os.environ.get("MEMLAB_HOSTILE_FILES", "60"))
 """How often the files of each reader are damaged, from seed 0 on; each takes 0.2 s of a core."""
 STORE_CASES = max(300, CASES)
-"""How often a store is damaged, for which there are most ways."""
+"""How often a SQLite store is damaged; it can be damaged in more ways than other files."""
 PATIENCE = 60
 """Seconds after which a call counts as hanging."""
 

@@ -147,7 +147,7 @@ def forked(*modules: str, cwd: Path | None = None, **variables: str) -> Iterator
 def environment() -> dict[str, str]:
     """Return the environment of a process that imports the tests' helpers."""
     paths = [str(Path(__file__).parents[2])]
-    if "PYTHONPATH" in os.environ:
+    if os.environ.get("PYTHONPATH"):  # an empty part would be the current folder
         paths.append(os.environ["PYTHONPATH"])
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
 

@@ -183,8 +183,8 @@ class PostgresServer:
 def postgres_server() -> Iterator[PostgresServer]:
     """Start a server; skip the test if its wheel or the client is missing.
 
-    If the test runs as root, the server runs as another user. It cannot enter a folder of pytest,
-    so that it gets a temporary folder of its own.
+    If the test runs as root, the server runs as another user. That user cannot enter a folder of
+    pytest, and therefore the server gets a temporary folder of its own.
     """
     pytest.importorskip("psycopg")
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,8 @@
-"""The text of a settings file with every setting."""
+"""The text of a settings file with every setting, and a writer that saves settings repeatedly."""
+
+from pathlib import Path
+
+from memlab.sources.opening import open_source, save_store_settings
 
 WHOLE = """
 # every setting
@@ -21,3 +25,9 @@ policy = { name = "ttl", ttl = "30d" }
 lines = 100
 kinds = { project = "semantic" }
 """
+
+
+def save_often(store: Path) -> None:
+    """Save ten policies of a store, one after the other."""
+    for keep in range(10):
+        save_store_settings(open_source(store), {"policy": {"name": "recent", "keep": keep}})

@@ -296,7 +296,6 @@ def test_a_deletion_can_be_repeated_after_an_undo(own: MemoryBrowser, tmp_path: 
         own.undo_button.click()
 
 
-@pytest.mark.long
 def test_deletions_are_undone_in_reverse_order(own: MemoryBrowser, tmp_path: Path) -> None:
     before = memlab.load(tmp_path / "memory.db")
     first = own.ids

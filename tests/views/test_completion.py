@@ -89,10 +89,7 @@ COMPLETERS: Final = {
 }
 
 
-SLOW_LAST = [
-    *(name for name in COMPLETERS if name != "IPython with jedi"),
-    pytest.param("IPython with jedi", marks=pytest.mark.long),
-]
+SLOW_COMPLETER = "IPython with jedi"
 
 
 class Completed(NamedTuple):
@@ -110,7 +107,13 @@ def completed(
     return Completed(case.make(tmp_path_factory.mktemp("store")), case.names)
 
 
-@pytest.mark.parametrize("completer", SLOW_LAST)
+@pytest.mark.parametrize(
+    "completer",
+    [
+        pytest.param(name, marks=pytest.mark.long) if name == SLOW_COMPLETER else name
+        for name in COMPLETERS
+    ],
+)
 def test_completion_offers_the_public_names(completed: Completed, completer: str) -> None:
     offered = COMPLETERS[completer](completed.result)
     assert completed.names <= offered

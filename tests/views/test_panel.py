@@ -204,6 +204,7 @@ def test_command_is_withheld_with_a_reason(panel: SizingPanel) -> None:
     panel.keep_recent.value = 735
     panel.token_budget.value = 20_000
     assert "takes more than 20,000 tokens at start" in panel.no_command_reason
+    assert "memlab compact" not in panel.text
     panel.keep_recent.value = 249
     assert "fits today, but over 5% of past starts would have taken more" in panel.no_command_reason
     assert "memlab compact" not in panel.text

@@ -252,10 +252,18 @@ def test_store_texts_are_escaped_in_the_page(tmp_path: Path) -> None:
     assert "&lt;script&gt;" in page
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("no_charts")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "odek:there/episodes",
+        pytest.param("there/a b.db", marks=pytest.mark.long),
+        pytest.param("there/notes", marks=pytest.mark.long),
+        pytest.param("{folder}/there/notes", marks=pytest.mark.long),
+    ],
+)
 def test_next_steps_run_in_the_folder_of_the_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
@@ -267,19 +275,17 @@ def test_next_steps_run_in_the_folder_of_the_page(
     realistic_folder(tmp_path / "there" / "notes", files=40)
     (tmp_path / "pages").mkdir()
     options = ("--keep-recent", 5, "--log", "reads.csv", "-o", "pages/report.html")
-    for name in ("there/a b.db", "odek:there/episodes", "there/notes", f"{tmp_path}/there/notes"):
-        output_of("report", name, *options)
-        texts = words_of((tmp_path / "pages" / "report.html").read_text())
-        assert str(tmp_path) not in " ".join(texts)
-        assert "In the folder of this page." in texts
-        commands = [word for word in texts if word.startswith("memlab ")]
-        assert len(commands) > 0
-        with monkeypatch.context() as patched:
-            patched.chdir(tmp_path / "pages")
-            for command in commands:
-                result = run(*shlex.split(command)[1:])
-                if result.exit_code != 0:  # the folder has no transcripts to harvest
-                    assert "there are no transcripts in" in result.output
+    output_of("report", name.format(folder=tmp_path), *options)
+    texts = words_of((tmp_path / "pages" / "report.html").read_text())
+    assert str(tmp_path) not in " ".join(texts)
+    assert "In the folder of this page." in texts
+    commands = [word for word in texts if word.startswith("memlab ")]
+    assert len(commands) > 0
+    monkeypatch.chdir(tmp_path / "pages")
+    for command in commands:
+        result = run(*shlex.split(command)[1:])
+        if result.exit_code != 0:  # the folder has no transcripts to harvest
+            assert "there are no transcripts in" in result.output
 
 
 @pytest.mark.usefixtures("no_charts")
