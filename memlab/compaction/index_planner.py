@@ -13,7 +13,7 @@ from memlab.errors import PlanError
 from memlab.evidence.losses import losses_of
 from memlab.evidence.reads import Log, reads_in
 from memlab.sources.base import Source
-from memlab.sources.capabilities import REMOVES, IndexLine, IndexLoad, IndexMending, require
+from memlab.sources.capabilities import MOVES, REMOVES, IndexLine, IndexLoad, IndexMending, require
 from memlab.sources.opening import SourceLike, open_source, settings_of
 from memlab.store.archive.index_versions import digest_of
 from memlab.text import command, counted
@@ -88,7 +88,13 @@ def plan_index(
         read_counts.update(reads[c.MEMORY_ID])
     mend = mending.planned(read_counts, unlisted, empty_headings=empty_headings, reorder=reorder)
     restorable_files = losses.kept.keys() - unlisted.keys()
-    order_note = _order_note(mend.load_after, source, reorder=reorder, has_reads=bool(read_counts))
+    order_note = _order_note(
+        mend.load_after,
+        source,
+        reorder=reorder,
+        has_reads=bool(read_counts),
+        has_moves=any(line.action == MOVES for line in mend.lines),
+    )
     return IndexPlan(
         store=source.name,
         made_at=moment,
@@ -101,10 +107,25 @@ def plan_index(
     )
 
 
-def _order_note(load: IndexLoad, source: Source, *, reorder: bool, has_reads: bool) -> str:
-    """Return why the lines are not reordered although a start does not load all of them.
+def _order_note(
+    load: IndexLoad, source: Source, *, reorder: bool, has_reads: bool, has_moves: bool
+) -> str:
+    """Return why a plan does not put first what is read most.
 
-    Return an empty text if they are reordered, or if a start loads all of them.
+    Return an empty text if it does, or if a start loads all lines.
+
+    Parameters
+    ----------
+    load : IndexLoad
+        How much of the index a start loads after the mend.
+    source : Source
+        The store.
+    reorder : bool
+        Whether lines may move.
+    has_reads : bool
+        Whether a log of reads is known.
+    has_moves : bool
+        Whether lines of load-bearing memories move back into the part that a start loads.
     """
     not_loaded = load.named - load.loaded
     if not_loaded == 0:
@@ -114,10 +135,11 @@ def _order_note(load: IndexLoad, source: Source, *, reorder: bool, has_reads: bo
         return f"not changed, as asked; {problem}"
     if has_reads:
         return ""
+    change = "changed only for load-bearing memories" if has_moves else "not changed"
     harvest = command("harvest", source.name, "-o", "LOG")
     reorder_command = command("index", source.name, "--log", "LOG")
     return (
-        f"not changed, because no log says what is read most; {problem}: {harvest} writes a log of "
+        f"{change}, because no log says what is read most; {problem}: {harvest} writes a log of "
         f"what agents read, and {reorder_command} puts first what is read most"
     )
 

@@ -445,6 +445,14 @@ def test_plan_without_a_log_explains_the_unchanged_order(long_folder: Path) -> N
     assert "order not changed, as asked" in printed
 
 
+def test_order_note_says_that_only_load_bearing_lines_move(long_folder: Path) -> None:
+    write_index(long_folder, [f"- [M {number}](m{number}.md)" for number in reversed(range(210))])
+    write_memory(long_folder, "m10.md", memory("m 10", "feedback"), at(10))
+    write_memory(long_folder, "new.md", memory("new"), at(300))
+    plan = memlab.plan_index(long_folder)
+    assert plan.order_note.startswith("changed only for load-bearing memories, because no log")
+
+
 def test_order_note_is_absent_if_lines_move_or_all_are_loaded(
     long_folder: Path, folder: Path, tmp_path: Path
 ) -> None:

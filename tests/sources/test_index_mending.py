@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import memlab
 from memlab.compaction import keep_copies
 from memlab.errors import MemlabError, PlanError
-from memlab.sources.capabilities import IndexLine
+from memlab.sources.capabilities import IndexLine, IndexMend
 from memlab.systems.claude_code.index import LoadRule, MemoryIndex
 from memlab.systems.claude_code.markdown import FileNames
 from memlab.systems.claude_code.mend_undo import without_mend
@@ -292,13 +292,20 @@ def long_folder(folder: Path, count: int = 12, *, loaded: int = 4) -> ClaudeCode
     return source
 
 
-def mended_lines(source: ClaudeCode, reads: dict[str, int]) -> list[str]:
+def mend_of(source: ClaudeCode, reads: dict[str, int], *, reorder: bool = True) -> IndexMend:
     assert source.index is not None
     mending = source.index.mending
     assert mending is not None
-    mend = mending.planned(reads, {}, empty_headings=False, reorder=True)
+    return mending.planned(reads, {}, empty_headings=False, reorder=reorder)
+
+
+def lines_after(mend: IndexMend) -> list[str]:
     assert mend.after is not None
     return mend.after.decode().splitlines()
+
+
+def mended_lines(source: ClaudeCode, reads: dict[str, int]) -> list[str]:
+    return lines_after(mend_of(source, reads))
 
 
 def test_most_read_lines_are_moved_into_the_loaded_part(folder: Path) -> None:
@@ -351,6 +358,47 @@ def test_longer_lines_push_no_fixed_load_bearing_line_out(folder: Path) -> None:
     source._rule = LoadRule(units=len("\n".join(loaded)) + 1)
     lines = mended_lines(source, {"m6.md": 3})
     assert "m4.md" in loaded_names(lines, source._rule)
+
+
+def folder_with_unlisted_file(folder: Path) -> ClaudeCode:
+    """Make a newest-first index of which a start loads m8 to m5; m5 is load-bearing, m9 unlisted."""
+    source = long_folder(folder, 10)
+    write_memory(folder, "m5.md", memory("m 5", "feedback"), at(5))
+    write_index(folder, [f"- [M {number}](m{number}.md)" for number in reversed(range(9))])
+    return source
+
+
+@pytest.mark.parametrize("reads", [{}, {"m0.md": 3}], ids=["no reads", "reads"])
+def test_new_line_pushes_no_load_bearing_line_out(folder: Path, reads: dict[str, int]) -> None:
+    source = folder_with_unlisted_file(folder)
+    mend = mend_of(source, reads)
+    names = loaded_names(lines_after(mend), source._rule)
+    assert names[0] == "m9.md"
+    assert "m5.md" in names
+    reasons = {line.file: line.reason for line in mend.lines if line.action == "moves"}
+    assert reasons["m5.md"] == "load-bearing: a start still loads it"
+
+
+def test_line_that_makes_room_for_a_load_bearing_one_is_named(folder: Path) -> None:
+    mend = mend_of(folder_with_unlisted_file(folder), {})
+    reasons = {line.file: line.reason for line in mend.lines if line.action == "moves"}
+    assert reasons["m6.md"] == "makes room: no start loads it now"
+
+
+def test_plan_names_a_load_bearing_line_that_drops_out_of_a_kept_order(folder: Path) -> None:
+    mend = mend_of(folder_with_unlisted_file(folder), {"m0.md": 3}, reorder=False)
+    (line,) = [line for line in mend.lines if line.action == "stays"]
+    assert (line.file, line.number) == ("m5.md", 5)
+    assert "no start loads it any more" in line.reason
+
+
+def test_plan_names_a_fixed_load_bearing_line_that_drops_out(folder: Path) -> None:
+    source = folder_with_unlisted_file(folder)
+    lines = (folder / "MEMORY.md").read_text().splitlines()
+    write_index(folder, [*lines[:3], "1. [M 5](m5.md)", *lines[4:]])
+    mend = mend_of(source, {})
+    assert "m5.md" not in loaded_names(lines_after(mend), source._rule)
+    assert [line.file for line in mend.lines if line.action == "stays"] == ["m5.md"]
 
 
 def test_nested_and_numbered_entries_and_hubs_stay(folder: Path) -> None:

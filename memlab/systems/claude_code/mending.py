@@ -1,9 +1,9 @@
 """Plan a mend of ``MEMORY.md``.
 
 A mend adds missing lines, removes lines of missing files, and can move the lines of the most read
-files into the part that a start loads. A load-bearing memory that a start loads stays loaded. Only
-lines that are understood change. Prose, comments, code, hubs and sections keep their place, and so
-does a line whose file may still exist.
+files into the part that a start loads. A load-bearing memory that a start loads stays loaded if its
+line can move; otherwise the plan names it. Only lines that are understood change. Prose, comments,
+code, hubs and sections keep their place, and so does a line whose file may still exist.
 """
 
 import re
@@ -61,6 +61,8 @@ from memlab.systems.claude_code.view import FolderView
 
 _OPEN_COMMENT: Final = "this comment never ends: add --> (no start loads the rest)"
 """Why a line with an open comment is shown in a plan."""
+_DROPS_OUT: Final = "it is load-bearing, and no start loads it any more: move it up by hand"
+"""Reason for a line that the added lines push out of the part that a start loads."""
 _LONGEST_SHOWN: Final = 200
 """Maximum number of characters of a line in a plan."""
 _LONGEST_AMBIGUOUS: Final = 20
@@ -79,13 +81,13 @@ class Committed(NamedTuple):
     """The name of the version in a plan."""
 
 
-class Reordering(NamedTuple):
-    """The facts that decide the order of an index."""
+class Priorities(NamedTuple):
+    """The facts that decide which lines of an index a start should load."""
 
     reads: Mapping[str, int]
     """The number of reads by file."""
     load_bearing: frozenset[str]
-    """The files of load-bearing memories. Those that a start loads now stay loaded."""
+    """The files of load-bearing memories. Those that a start loads now should stay loaded."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,8 @@ def mended(
     lost: Entries,
     committed: Committed | None,
     empty_headings: bool,
-    reordering: Reordering | None,
+    priorities: Priorities,
+    reorder: bool,
 ) -> Mended:
     """Return the mended index of a folder.
 
@@ -143,9 +146,11 @@ def mended(
         The version of the index in git that is restored; None for none.
     empty_headings : bool
         Whether to remove headings with nothing below them.
-    reordering : Reordering or None
-        How to move lines of files that are read most into the part that a start loads; None to
-        leave the order unchanged.
+    priorities : Priorities
+        The facts that decide which lines a start should load.
+    reorder : bool
+        Whether lines may move: those of files that are read most into the part that a start loads,
+        and those of load-bearing memories back into it.
 
     Raises
     ------
@@ -160,9 +165,9 @@ def mended(
     ]
     if empty_headings:
         steps.append(_without_empty_headings)
-    if reordering is not None:
-        protected = _loaded_files(view.index, view) & reordering.load_bearing
-        steps.append(partial(_reordered, reads=reordering.reads, protected=protected))
+    protected = _loaded_files(view.index, view) & priorities.load_bearing
+    if reorder:
+        steps.append(partial(_reordered, reads=priorities.reads, protected=protected))
     current = view
     lines: list[IndexLine] = []
     for step in steps:
@@ -172,7 +177,11 @@ def mended(
     _check_mended(view, current, lines)
     return Mended(
         index=current.index,
-        lines=(*_with_new_numbers(lines, current.index), *_open_comment(current.index)),
+        lines=(
+            *_with_new_numbers(lines, current.index),
+            *_dropped_out(protected, current),
+            *_open_comment(current.index),
+        ),
         before=load_of(view),
         after=load_of(current),
     )
@@ -185,6 +194,15 @@ def _open_comment(index: MemoryIndex) -> Iterator[IndexLine]:
     if number:
         text = lines[number - 1].strip()[:_LONGEST_SHOWN].strip()
         yield IndexLine(STAYS, number, text, "", _OPEN_COMMENT)
+
+
+def _dropped_out(protected: Collection[str], mended_view: FolderView) -> Iterator[IndexLine]:
+    """Yield the first line of each protected file that no start loads after the mend."""
+    index = mended_view.index
+    loaded = _loaded_files(index, mended_view)
+    for name, blocks in index.blocks_by_file(mended_view.names).items():
+        if name in protected and name not in loaded:
+            yield _line(STAYS, blocks[0], name, _DROPS_OUT)
 
 
 def load_of(view: FolderView) -> IndexLoad:
@@ -676,8 +694,23 @@ def _without_empty_headings(view: FolderView) -> _Step:
 # Order
 
 
-def _reordered(view: FolderView, reads: Mapping[str, int], protected: Collection[str]) -> _Step:
-    """Return the index with the most read entries in its loaded part.
+class _MovableEntries(NamedTuple):
+    """Entries of a section that may change places.
+
+    Attributes
+    ----------
+    reads : mapping of int to int
+        The number of reads of each entry, by the number of its block, from top to bottom.
+    protected : set of int
+        The numbers of the blocks of load-bearing memories that a start loads before the mend.
+    """
+
+    reads: Mapping[int, int]
+    protected: set[int]
+
+
+def _reordered(view: FolderView, reads: Mapping[str, int], protected: set[str]) -> _Step:
+    """Return the index with protected entries, and then the most read ones, in its loaded part.
 
     Entries move within their section, and keep their order where they can. Nested and numbered
     entries, parents and hubs do not move. An index that is loaded whole stays as it is.
@@ -688,24 +721,28 @@ def _reordered(view: FolderView, reads: Mapping[str, int], protected: Collection
         The folder.
     reads : mapping of str to int
         The number of reads by file.
-    protected : collection of str
-        The files whose entries must not leave the loaded part.
+    protected : set of str
+        The files of load-bearing memories that a start loads before the mend.
     """
     before = view.index
     if before.loaded == before.text:
         return _Step(before.raw)
+    pushed_out = protected - _loaded_files(before, view)
     texts = [block.text for block in before.blocks]
     for numbers in _groups_of_movable(view):
-        read_counts = {}
-        for number in numbers:
-            first_file = before.blocks[number].files(view.names)[0]
-            read_counts[number] = reads.get(first_file, 0)
-        if any(read_counts.values()):
-            texts = _with_most_read_first(texts, read_counts, view, protected)
+        files_by_number = {number: before.blocks[number].files(view.names) for number in numbers}
+        entries = _MovableEntries(
+            {number: reads.get(files[0], 0) for number, files in files_by_number.items()},
+            {number for number, files in files_by_number.items() if protected.intersection(files)},
+        )
+        has_reads = any(entries.reads.values())
+        if has_reads or any(pushed_out.intersection(files) for files in files_by_number.values()):
+            texts = _with_preferred_loaded(texts, entries, view, protected)
     raw = encoded("".join(texts))
     if raw == before.raw:
         return _Step(raw)
-    return _Step(raw, list(_moved_lines(before, _parsed(raw, view), view, reads)))
+    moved = _moved_lines(before, _parsed(raw, view), view, reads=reads, protected=protected)
+    return _Step(raw, list(moved))
 
 
 def _groups_of_movable(view: FolderView) -> list[list[int]]:
@@ -743,58 +780,55 @@ def _is_movable(view: FolderView, number: int) -> bool:
     return is_last or not _is_lazy_continuation(index, number + 1)
 
 
-def _with_most_read_first(
+def _with_preferred_loaded(
     texts: Sequence[str],
-    read_counts: Mapping[int, int],
+    entries: _MovableEntries,
     view: FolderView,
-    protected: Collection[str],
+    protected: set[str],
 ) -> list[str]:
-    """Return the blocks of an index with the most read entries in the places that are loaded.
+    """Return the blocks of an index with the preferred entries in the places that are loaded.
 
-    The entries in loaded places keep their order, and so do the others. If the entries to load are
-    too long for all loaded places, fewer entries are loaded.
+    Protected entries are preferred to others, and among both those that are read more. The entries
+    in loaded places keep their order, and so do the others. If the entries to load are too long for
+    all loaded places, fewer entries are loaded.
 
     Parameters
     ----------
     texts : sequence of str
         The blocks of the index.
-    read_counts : mapping of int to int
-        The number of reads of each entry that may move, by the number of its block, in order.
+    entries : _MovableEntries
+        The entries that may change places.
     view : FolderView
         The folder.
-    protected : collection of str
-        The files whose entries must not leave the loaded part. They come before read entries.
+    protected : set of str
+        The files that stay loaded if they are loaded.
     """
-    places = list(read_counts)
-    index = view.index
-    protected_places = {
-        number
-        for number in places
-        if not set(protected).isdisjoint(index.blocks[number].files(view.names))
-    }
-    most_read_first = sorted(
-        places, key=lambda number: (number not in protected_places, -read_counts[number])
+    places = list(entries.reads)
+    by_preference = sorted(
+        places, key=lambda number: (number not in entries.protected, -entries.reads[number])
     )
-    states = _states(texts, view)
+    index = _parsed_texts(texts, view)
+    states = _block_states(texts, index)
     loaded_places = [place for place in places if states[place] is State.LOADED]
-    protected_before = _loaded_files(_parsed_texts(texts, view), view).intersection(protected)
+    protected_and_loaded = _loaded_files(index, view) & protected
     for count in range(len(loaded_places), 0, -1):
         chosen = {
             number
-            for number in most_read_first[:count]
-            if read_counts[number] or number in protected_places
+            for number in by_preference[:count]
+            if entries.reads[number] or number in entries.protected
         }
-        # Unread entries fill the other loaded places, from the top.
-        unread = [number for number in places if number not in chosen]
-        to_load = chosen.union(unread[: count - len(chosen)])
+        # Other entries fill the remaining loaded places, from the top.
+        others = [number for number in places if number not in chosen]
+        to_load = chosen.union(others[: count - len(chosen)])
         order = [number for number in places if number in to_load]
         order += [number for number in places if number not in to_load]
         rearranged = _rearranged(texts, places, order)
-        new_states = _states(rearranged, view)
+        new_index = _parsed_texts(rearranged, view)
+        new_states = _block_states(rearranged, new_index)
         if not all(new_states[place] is State.LOADED for place in places[:count]):
             continue
         # Longer lines that move up can also push out the entries of other sections.
-        if protected_before <= _loaded_files(_parsed_texts(rearranged, view), view):
+        if protected_and_loaded <= _loaded_files(new_index, view):
             return rearranged
     return list(texts)
 
@@ -826,9 +860,9 @@ def _rearranged(texts: Sequence[str], places: Sequence[int], order: Sequence[int
     return rearranged
 
 
-def _states(texts: Sequence[str], view: FolderView) -> list[State]:
-    """Return the state of each block of an index: cut if one of its lines is cut."""
-    line_states = iter(_parsed_texts(texts, view).states)
+def _block_states(texts: Sequence[str], index: MemoryIndex) -> list[State]:
+    """Return the state of each block of a parsed index: cut if one of its lines is cut."""
+    line_states = iter(index.states)
     states = []
     for text in texts:
         states_in_block = list(islice(line_states, len(lines_of(text))))
@@ -838,18 +872,32 @@ def _states(texts: Sequence[str], view: FolderView) -> list[State]:
 
 
 def _moved_lines(
-    before: MemoryIndex, after: MemoryIndex, view: FolderView, reads: Mapping[str, int]
+    before: MemoryIndex,
+    after: MemoryIndex,
+    view: FolderView,
+    *,
+    reads: Mapping[str, int],
+    protected: Collection[str],
 ) -> Iterator[IndexLine]:
-    """Yield the lines that a start loads only before the mend, or only after it."""
-    blocks_before = before.blocks_by_file(view.names)
+    """Yield the lines that a start loads only before the reordering, or only after it."""
+    loaded_before = _loaded_files(before, view)
+    loaded_after = _loaded_files(after, view)
     for name, blocks in after.blocks_by_file(view.names).items():
-        was_loaded = any(block.state is State.LOADED for block in blocks_before[name])
-        is_loaded = any(block.state is State.LOADED for block in blocks)
-        if was_loaded != is_loaded:
-            count = reads.get(name, 0)
-            times = f"read {count:,} times" if count != 1 else "read once"
-            effect = "a start loads it now" if is_loaded else "no start loads it now"
-            yield _line(MOVES, blocks[0], name, f"{times}: {effect}")
+        if (name in loaded_before) == (name in loaded_after):
+            continue
+        effect = "a start loads it now" if name in loaded_after else "no start loads it now"
+        reason = _reads_phrase(reads.get(name, 0))
+        if name in protected:
+            reason = "load-bearing"
+            effect = "a start still loads it"
+        elif not reads:
+            reason = "makes room"
+        yield _line(MOVES, blocks[0], name, f"{reason}: {effect}")
+
+
+def _reads_phrase(count: int) -> str:
+    """Return how often a memory was read, in words."""
+    return "read once" if count == 1 else f"read {count:,} times"
 
 
 # Lines of a plan

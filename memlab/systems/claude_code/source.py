@@ -79,7 +79,7 @@ from memlab.systems.claude_code.markdown import (
     wikilinks_in,
 )
 from memlab.systems.claude_code.mend_undo import without_mend
-from memlab.systems.claude_code.mending import Committed, Reordering, mended
+from memlab.systems.claude_code.mending import Committed, Priorities, mended
 from memlab.systems.claude_code.projects import project_of
 from memlab.systems.claude_code.types import MemoryType, type_of
 from memlab.systems.claude_code.view import (
@@ -170,15 +170,13 @@ class MemoryMdMending(IndexMending):
             committed = None
             if lost or moment.index is None:
                 committed = self._committed(view)
-            reordering = None
-            if reorder and reads:
-                reordering = Reordering(reads, self._load_bearing_in(moment))
             mend = mended(
                 view,
                 lost=entries,
                 committed=committed,
                 empty_headings=empty_headings,
-                reordering=reordering,
+                priorities=Priorities(reads, self._load_bearing_in(moment)),
+                reorder=reorder,
             )
             before = None if moment.index is None else moment.index.data
             after: bytes | None = mend.index.raw
