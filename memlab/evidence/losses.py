@@ -281,12 +281,8 @@ class Losses(DisplayMixin):
         """Return the command that restores the losses, or that makes later losses known."""
         if len(self.frame):
             restore_command = command("lost", self.store, "--restore", "all")
-            return [
-                (
-                    f"next: {restore_command}    shows what would be restored; an id in place of "
-                    "all restores one"
-                )
-            ]
+            effect = "shows what would be restored; an id in place of all shows one"
+            return [f"next: {restore_command}    {effect}"]
         if self.is_copied and not self.known_by:
             copied = command("archive", self.store, "--copy")
             return [f"next: {copied}    keeps copies, by which later losses are known"]

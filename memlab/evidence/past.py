@@ -518,7 +518,7 @@ def frame_of_facts(facts: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> pd
 _GAP: Final = "gap"
 """Column that marks rows for memories that were deleted without an archive."""
 _MAX_GAP_RATIO: Final = 1_000
-"""Ratio of unused to used positions above which positions are taken as not consecutive."""
+"""Ratio of unused to used positions from which positions are not nearly consecutive."""
 _BEFORE_ALL: Final = np.iinfo(np.int64).min
 """A time in microseconds that is before all others."""
 _AFTER_ALL: Final = np.iinfo(np.int64).max
@@ -592,8 +592,8 @@ def _free_positions(past: pd.DataFrame) -> Ints:
     if not len(positions) or c.KEY in past:
         return np.empty(0, np.int64)
     free_count = int(positions[-1]) - len(positions)
-    is_consecutive = free_count < _MAX_GAP_RATIO * len(positions)
-    if free_count == 0 or not is_consecutive:
+    is_nearly_consecutive = free_count < _MAX_GAP_RATIO * len(positions)
+    if free_count == 0 or not is_nearly_consecutive:
         return np.empty(0, np.int64)
     return np.setdiff1d(np.arange(1, positions[-1] + 1), positions, assume_unique=True)
 

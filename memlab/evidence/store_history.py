@@ -55,7 +55,7 @@ class StoreHistory(DisplayMixin, LoadedHistory):
     `past`                these and the deleted ones (:func:`memlab.load_past`)
     `log`                 the reads of an access log; the settings name it by default
     `references`          evidence that a memory was needed (``find_references``)
-    `counts`              the counts of those that a cap is sized by
+    `counts`              the numbers of references that a cap is sized by
     ====================  ========================================================
 
     The methods ``with_past``, ``with_reads`` and ``with_references`` compute a stage now, so that
@@ -72,7 +72,8 @@ class StoreHistory(DisplayMixin, LoadedHistory):
     only_log : bool
         Use only references from the log.
     now : datetime, optional
-        The moment after which reads are left out, with a time zone; now by default.
+        The moment of the history, with a time zone: ages are counted to it, and later reads are
+        left out. It is the current time by default.
     call : str
         Name of the public function, for messages.
 
@@ -85,7 +86,7 @@ class StoreHistory(DisplayMixin, LoadedHistory):
     settings : Settings
         The settings in its ``memlab.toml``.
     now : datetime
-        The moment after which reads are left out.
+        The moment of the history: ages are counted to it, and later reads are left out.
 
     Examples
     --------
@@ -139,7 +140,7 @@ class StoreHistory(DisplayMixin, LoadedHistory):
         now: datetime | None = None,
         call: str = "memlab.StoreHistory.of",
     ) -> "StoreHistory":
-        """Return the history of a store or a frame; return a history with the arguments applied.
+        """Return the history of a store or a frame; apply the arguments to a given history.
 
         Parameters
         ----------
@@ -243,7 +244,8 @@ class StoreHistory(DisplayMixin, LoadedHistory):
     def past(self) -> pd.DataFrame:
         """Present and deleted memories in the order of writing; the frame itself if one was given.
 
-        Memories that were erased from an archive have their names if the log contains them.
+        For a memory that was erased from the archive, only a hash of its name is known. If the log
+        has a read of it, the memory has its name.
         """
         return self._snapshot.past(self.log)
 
@@ -288,15 +290,15 @@ class StoreHistory(DisplayMixin, LoadedHistory):
     def counts(self) -> pd.DataFrame:
         """Counts of the references that a cap is sized by, and of the mentions that are left out.
 
-        It is the table of :func:`memlab.evidence.count_references`, with the references to memories
-        that no index names among those that are left out.
+        It is the table of :func:`memlab.evidence.count_references`, but references to memories that
+        no index names are left out, and the column ``unlisted`` has their number.
         """
         references, counts = self._references_and_counts
         is_unlisted = refers_to_unlisted(self.past, references)
         unlisted_by_kind = references.loc[is_unlisted, c.KIND].value_counts()
         left_out = unlisted_by_kind.reindex(counts.index, fill_value=0).astype(np.int64)
-        counted = counts[COUNTED] - left_out
-        return counts.assign(**{COUNTED: counted, "unlisted": left_out})
+        counted_by_kind = counts[COUNTED] - left_out
+        return counts.assign(**{COUNTED: counted_by_kind, "unlisted": left_out})
 
     def with_past(self) -> Self:
         """Return this history after loading its past."""
@@ -344,13 +346,13 @@ class StoreHistory(DisplayMixin, LoadedHistory):
         return history
 
     def with_rows(self, rows: pd.DataFrame) -> "StoreHistory":
-        """Return the history of present memories that the caller reads at this moment.
+        """Return the history of present memories, while the caller holds the store unchanged.
 
         Parameters
         ----------
         rows : DataFrame
             The present memories of the store, as :func:`memlab.load` returns them. The past is
-            read when it is first needed, as of the same moment.
+            read when it is first needed, so the store must not change until then.
 
         Returns
         -------
@@ -385,8 +387,8 @@ class StoreHistory(DisplayMixin, LoadedHistory):
         ----------
         folder : Path, optional
             The folder, such as that of a report; by default the one that holds the store. The
-            latter is used, too, if the store is more than two levels above the folder, because
-            such a name would tell much of the machine.
+            default is also used if the store is more than two levels above the folder: a relative
+            path to it would reveal folders of the machine.
         """
         is_file = self.source is not None and not self.source.is_server
         scheme, colon, path = self.name.rpartition(":")
@@ -444,7 +446,7 @@ class _Snapshot:
         self._files: FileStates | None = None
         """The states of the store's files when the rows were read."""
         self._is_current = False
-        """Whether the caller is reading the rows, so that the deletions are of the same moment."""
+        """Whether the caller holds the store unchanged, so that rows and deletions fit each other."""
 
     @property
     def loaded(self) -> pd.DataFrame | None:
@@ -496,7 +498,7 @@ class _Snapshot:
         return snapshot
 
     def with_rows(self, rows: pd.DataFrame) -> "_Snapshot":
-        """Return a snapshot of rows that the caller reads at this moment."""
+        """Return a snapshot of rows of a store that the caller holds unchanged."""
         snapshot = _Snapshot(self._store)
         snapshot._is_current = True
         vars(snapshot)["rows"] = rows
@@ -539,8 +541,9 @@ class _Snapshot:
     def _check_none_returned(self) -> None:
         """Raise ChangedWhileReadError if a memory came back since the rows were read.
 
-        git has an older version of such a memory, and no longer counts it as deleted; memlab's
-        archive does. A memory that was renamed since is another case.
+        Only the history in git needs this check: memlab's archive still counts such a memory as
+        deleted, but git does not. A name that is new is that of a returned memory if git has an
+        older version of it, unless the memory was renamed since.
         """
         history = self._store.external_history
         if history is NO_HISTORY or not self._is_touched():

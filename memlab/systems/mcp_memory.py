@@ -135,7 +135,9 @@ class McpMemory(TableSource):
         last_access = _number(metadata.get("last_accessed_at"), parsed.get("last_accessed"))
         successor = text_or_none(parsed.get("superseded_by"))
         count = _number(metadata.get("access_count"))
-        is_valid_count = count is not None and 0 <= count < 2**62
+        access_count = None
+        if count is not None and 0 <= count < 2**62:
+            access_count = int(count)
         faults: list[Fault] = []
         if at is None:
             faults.append(
@@ -157,7 +159,7 @@ class McpMemory(TableSource):
             "active": successor is None,
             "superseded_by": successor,
             "importance": _number(metadata.get("importance_score"), metadata.get("quality_score")),
-            "access_count": int(count) if count is not None and is_valid_count else None,
+            "access_count": access_count,
             "last_accessed_at": moment_of_seconds(last_access),
             "namespace": text_or_none(parsed.get("store")),
             "loaded_at_start": False,

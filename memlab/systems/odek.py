@@ -247,8 +247,8 @@ class _MissingEntry(NamedTuple):
 def _place_for(stored_entry: Mapping[str, Any], ids: list[str | None]) -> int:
     """Return the place at which to insert a stored entry into a list with these session ids.
 
-    It is the entry's former place if its former predecessor is still just before that place. It is
-    otherwise the place after the predecessor. If the predecessor is missing, it is the end.
+    It is the entry's former place if its former predecessor is still just before that place.
+    Otherwise it is the place after the predecessor, or the end if the predecessor is missing.
     """
     former_place = int(stored_entry["at"])
     predecessor = stored_entry["above"]

@@ -107,7 +107,8 @@ def _has_daily_notes(folder: Path) -> bool:
     if not any((folder / name).is_file() for name in _LONG_TERM):
         return False
     try:
-        list((folder / NOTES).iterdir())  # raises an error if the folder cannot be read
+        with os.scandir(folder / NOTES):  # raises an error if the folder cannot be read
+            pass
     except PermissionError:  # the error is reported when the folder is read
         return True
     except OSError:

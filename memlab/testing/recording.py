@@ -28,7 +28,7 @@ def run_suite(arguments: Sequence[str]) -> int:
     The suite is the class of memlab.testing from which the tests of the adapter inherit:
     :class:`DeletingSuite`, or :class:`ReadingSuite`. An adapter passed the whole suite if every
     test of this class passed, and no test was replaced, deselected or skipped. Tests that the suite
-    itself skips do not count.
+    itself skips count as passed.
 
     The record is a JSON file beside the module of the adapter. It is valid for one version of the
     suite and for the present code of the module. For a module in a package, this includes all

@@ -108,7 +108,7 @@ def style_of(blocks: Iterable[Block], names: FileNames, neighbour: Block | None)
 
 
 def _indentation(lead: str) -> str:
-    """Return the white space and the quotation marks at the beginning of an entry."""
+    """Return the white space and the block-quote markers (``>``) at the beginning of an entry."""
     return lead[: len(lead) - len(lead.lstrip(" \t>"))]
 
 

@@ -5,6 +5,7 @@ project with each character that is no letter or digit replaced by ``-``, so it 
 several paths. Transcripts beside the memory have the path itself.
 """
 
+import itertools
 import json
 import os
 import re
@@ -52,7 +53,7 @@ def project_of(folder: Path, root: Path = Path("/")) -> Project | None:
     if not name.startswith("-"):
         return None  # a path of another system
     try:
-        paths = list(_paths_named(name, root, _EntryCounter()))
+        paths = list(_paths_named(name, root, itertools.count(1)))
     except OSError:
         return None
     if not paths:
@@ -105,28 +106,17 @@ def _directory_in(line: bytes) -> str:
     return str(directory) if is_path else ""
 
 
-class _EntryCounter:
-    """Counts the folder entries that one search reads."""
+def _paths_named(name: str, folder: Path, entry_numbers: Iterator[int]) -> Iterator[Path]:
+    """Yield the folders whose path below a folder, encoded as :func:`project_name` does, is `name`.
 
-    def __init__(self) -> None:
-        self.count = 0
-
-    def add_one_of(self, folder: Path) -> None:
-        """Count an entry of a folder; raise OSError if there are too many."""
-        self.count += 1
-        if self.count > _MOST_ENTRIES:
-            raise OSError(f"{folder} has too many entries")
-
-
-def _paths_named(name: str, folder: Path, counter: _EntryCounter) -> Iterator[Path]:
-    """Yield the folders below a folder whose path has a name.
-
-    Raise OSError if a folder on the way cannot be read, or if there are too many entries.
+    `entry_numbers` counts the entries that one search reads. Raise OSError if a folder on the way
+    cannot be read, or if there are too many entries.
     """
     with os.scandir(folder) as entries:
         candidates = []
         for entry in entries:
-            counter.add_one_of(folder)
+            if next(entry_numbers) > _MOST_ENTRIES:
+                raise OSError(f"{folder} has too many entries")
             encoded_name = f"-{project_name(entry.name)}"
             if name == encoded_name or name.startswith(f"{encoded_name}-"):
                 candidates.append((entry.name, name[len(encoded_name) :], entry.is_dir()))
@@ -134,4 +124,4 @@ def _paths_named(name: str, folder: Path, counter: _EntryCounter) -> Iterator[Pa
         if not remaining_name and is_folder:
             yield folder / entry_name
         elif is_folder:
-            yield from _paths_named(remaining_name, folder / entry_name, counter)
+            yield from _paths_named(remaining_name, folder / entry_name, entry_numbers)

@@ -524,9 +524,9 @@ class ClaudeCode(FolderSource):
             if has_not_returned and retirements.at(key, str(key)):
                 retired.add(str(key))
         of_view = self.read_moment(lambda moment: self.view(moment).diagnostics(retired))
-        return [*of_view, self.read_moment(self._index_trouble)]
+        return [*of_view, self.read_moment(self._index_diagnostic)]
 
-    def _index_trouble(self, moment: FolderMoment) -> Diagnostic:
+    def _index_diagnostic(self, moment: FolderMoment) -> Diagnostic:
         """Return the diagnostic for an index that is missing or omits most of the memories."""
         view = self.view(moment)
         unlisted = [name for name in view.unlisted if name not in view.hubs]

@@ -451,22 +451,22 @@ class FolderView:
         Also check that ``MEMORY.md`` or ``RETIRED.md`` names each memory in `retired`.
         """
         return [
-            self._front_matter_trouble(),
-            self._types_trouble(),
-            self._links_trouble(),
-            self._unlisted_trouble(),
-            self._empty_headings_trouble(),
-            self._cut_trouble(),
-            self._sub_folders_trouble(),
-            *self._hub_troubles(),
-            *self._retired_troubles(retired),
+            self._front_matter_diagnostic(),
+            self._types_diagnostic(),
+            self._links_diagnostic(),
+            self._unlisted_diagnostic(),
+            self._empty_headings_diagnostic(),
+            self._cut_diagnostic(),
+            self._sub_folders_diagnostic(),
+            *self._hub_diagnostics(),
+            *self._retired_diagnostics(retired),
         ]
 
-    def _front_matter_trouble(self) -> Diagnostic:
+    def _front_matter_diagnostic(self) -> Diagnostic:
         """Return the diagnostic for front matter that is not valid YAML."""
         file_count = self.report["files"]
         broken = [f"{name} ({reason})" for name, reason in sorted(self.report["broken"].items())]
-        return _trouble(
+        return _diagnostic(
             "front_matter",
             broken,
             problem=(
@@ -480,11 +480,11 @@ class FolderView:
             advice="quote values that contain a colon or a bracket",
         )
 
-    def _types_trouble(self) -> Diagnostic:
+    def _types_diagnostic(self) -> Diagnostic:
         """Return the diagnostic for memories of a doubtful type."""
         file_count = self.report["files"]
         doubtful = [f"{name} ({reason})" for name, reason in self.report["doubtful"].items()]
-        return _trouble(
+        return _diagnostic(
             "types",
             doubtful,
             problem=(
@@ -498,10 +498,10 @@ class FolderView:
             advice=SETTLE,
         )
 
-    def _links_trouble(self) -> Diagnostic:
+    def _links_diagnostic(self) -> Diagnostic:
         """Return the diagnostic for links of the index to missing files of the folder."""
         dangling = [f"line {number}: {target}" for number, target in self.report["dangling"]]
-        return _trouble(
+        return _diagnostic(
             "index_links",
             dangling,
             problem=(
@@ -515,11 +515,11 @@ class FolderView:
             ),
         )
 
-    def _unlisted_trouble(self) -> Diagnostic:
+    def _unlisted_diagnostic(self) -> Diagnostic:
         """Return the diagnostic for memories to which neither the index nor a hub leads."""
         file_count = self.report["files"]
         unnamed = self.report["unnamed"]
-        return _trouble(
+        return _diagnostic(
             "unlisted",
             unnamed,
             problem=(
@@ -530,11 +530,11 @@ class FolderView:
             advice=f"{command('index', self.folder)} shows a line for each",
         )
 
-    def _empty_headings_trouble(self) -> Diagnostic:
+    def _empty_headings_diagnostic(self) -> Diagnostic:
         """Return the diagnostic for headings of the index with nothing below them."""
         numbers = indexes.find_empty_headings(self.index)
         headings = [self.index.blocks[number].text.strip() for number in numbers]
-        return _trouble(
+        return _diagnostic(
             "empty_headings",
             headings,
             problem=(
@@ -547,7 +547,7 @@ class FolderView:
             ),
         )
 
-    def _cut_trouble(self) -> Diagnostic:
+    def _cut_diagnostic(self) -> Diagnostic:
         """Return the diagnostic for files that are named below the loaded part of the index.
 
         If there is no such file, report the other lines below that part.
@@ -566,7 +566,7 @@ class FolderView:
                 f"of {counted(self.report['lines'], 'lines')} of {INDEX} "
                 f"{verb_for(len(cut), 'are')} below the part that is loaded"
             )
-        trouble = _trouble(
+        diagnostic = _diagnostic(
             "index_cut",
             cut,
             problem=problem,
@@ -578,7 +578,7 @@ class FolderView:
             ),
         )
         cut_chars = sum(len(texts.get(State.CUT, "")) for texts in self.index_texts.values())
-        return trouble._replace(chars_cut=cut_chars or len(index.text) - len(index.loaded))
+        return diagnostic._replace(chars_cut=cut_chars or len(index.text) - len(index.loaded))
 
     def _cut_lines(self) -> list[str]:
         """Return the numbers, as words, of the lines that are not blank and not loaded."""
@@ -597,10 +597,10 @@ class FolderView:
         count = f"{counted(len(unsure), 'links')} not found below the folder"
         return f"{no_dead_link}; {count}, perhaps documents of the project: {_first_of(unsure)}"
 
-    def _sub_folders_trouble(self) -> Diagnostic:
+    def _sub_folders_diagnostic(self) -> Diagnostic:
         """Return the diagnostic for Markdown files in subfolders that are no memories."""
         if not self.is_placed:
-            return _trouble(
+            return _diagnostic(
                 "sub_folders",
                 self.below,
                 problem=(
@@ -613,7 +613,7 @@ class FolderView:
                 ),
             )
         without_type = [name for name in self.without_type if "/" in name]
-        return _trouble(
+        return _diagnostic(
             "sub_folders",
             without_type,
             problem=(
@@ -627,7 +627,7 @@ class FolderView:
             ),
         )
 
-    def _hub_troubles(self) -> list[Diagnostic]:
+    def _hub_diagnostics(self) -> list[Diagnostic]:
         """Return a diagnostic with the number of memories that hubs name, if there are hubs.
 
         It reports no problem.
@@ -640,7 +640,7 @@ class FolderView:
         summary = f"{hubs} {verb} {reached} that {INDEX} does not: {_first_of(list(self.hubs))}"
         return [Diagnostic(name="hubs", occurrences=0, summary=summary, advice="")]
 
-    def _retired_troubles(self, retired: Collection[str]) -> list[Diagnostic]:
+    def _retired_diagnostics(self, retired: Collection[str]) -> list[Diagnostic]:
         """Return the diagnostic for retired memories without a line, if any memory is retired."""
         existing = sorted(name for name in retired if name in self.notes)
         if not existing:
@@ -652,7 +652,7 @@ class FolderView:
         if RETIRED in self.moment.listing.others:
             reason = f", and {RETIRED} is a link or no ordinary file"
         return [
-            _trouble(
+            _diagnostic(
                 "retired_lines",
                 missing,
                 problem=(
@@ -818,7 +818,7 @@ def with_retired(names: FileNames) -> FileNames:
     return replace(names, names={*names.names, RETIRED})
 
 
-def _trouble(
+def _diagnostic(
     name: str, affected: Sequence[str], *, problem: str, if_none: str, advice: str
 ) -> Diagnostic:
     """Return a diagnostic that counts the affected items and names the first of them.

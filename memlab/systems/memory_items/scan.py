@@ -44,9 +44,9 @@ _PIECE_BYTES: Final = 2**20
 _RECORDS_PER_BATCH: Final = 4096
 """Number of archived records in a batch."""
 _MAX_SPARSENESS: Final = 4
-"""Rowids in use per row, at most, for batches that are rowid ranges of one length.
+"""Maximum ratio of the span of the rowids to the number of rows for ranges of one length.
 
-With more gaps, most ranges would be nearly empty."""
+With more gaps, most of these ranges would be nearly empty."""
 
 NULLABLE: Final = ("source_task_ref", "superseded_by")
 BETWEEN: Final = "FROM memory_items NOT INDEXED WHERE rowid BETWEEN ? AND ?"
