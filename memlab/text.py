@@ -443,6 +443,16 @@ def percent(share: float, decimals: int = 1) -> str:
     return f"{share:.{decimals}%}"
 
 
+def percent_as_given(share: float) -> str:
+    """Return a target or a confidence in percent, with up to four digits; only all is 100%.
+
+    >>> percent_as_given(0.9), percent_as_given(0.975), percent_as_given(0.99999)
+    ('90%', '97.5%', '99.99%')
+    """
+    digits = f"{100 * share:.4g}"
+    return percent(share, 2) if digits == "100" and share < 1 else f"{digits}%"
+
+
 def or_dash(value: Any, form: str = "") -> str:
     """Return a share in percent, or another formatted value; a dash for None and NaN.
 

@@ -13,11 +13,10 @@ from memlab.charts.parts import (
     PointLabels,
     format_share,
     format_short,
-    format_target,
     shade,
 )
 from memlab.sizing import Advice, Verdict
-from memlab.text import counted
+from memlab.text import counted, percent, percent_as_given
 
 _LABELLED_CAPS: Final = [step * 10**zeros for zeros in range(8) for step in (1, 2, 5)]
 """Caps that can be labelled along a line."""
@@ -79,7 +78,7 @@ def plot_cap_curve(
     caps = curve.index.to_numpy()
     name_of_limits = "limits"
     if advice is not None:
-        name_of_limits = f"limits of {format_target(advice.confidence)}"
+        name_of_limits = f"limits of {percent_as_given(advice.confidence)}"
     shaded = {**shade(palette.likely), "step": "post", "label": name_of_limits}
     # The artists of the legend, in the order in which they are drawn.
     legend: list[Any] = [ax.fill_between(caps, curve["low"], curve["high"], **shaded)]
@@ -370,7 +369,7 @@ def _curve_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) ->
         return f"{newest}, the newest {_cap_serving(curve, nine_tenths):,} nine in ten"
     if advice.verdict not in _VERDICTS_WITH_NUMBERS:
         return _meaning(advice)
-    serve = f"likely serve {format_target(advice.target)} of references"
+    serve = f"likely serve {percent_as_given(advice.target)} of references"
     title = f"The newest {advice.likely or 0:,} {serve}, {advice.keep_recent or 0:,} safely"
     if advice.verdict is Verdict.FROM_OTHER_PROJECTS:
         title += ", by other projects"
@@ -382,8 +381,9 @@ def _curve_note(advice: Advice | None) -> str:
     if advice is None:
         return "A cap is for the growing store: the limits are for its next stretch."
     validity = f"The caps are valid until {advice.until:,} episodes are written."
-    weights = f"{advice.weight:.0%} from this store, {1 - advice.weight:.0%} from other projects"
-    return f"Estimated: {weights}. {validity}"
+    own = percent(advice.weight, 0)
+    others = percent(1 - advice.weight, 0)
+    return f"Estimated: {own} from this store, {others} from other projects. {validity}"
 
 
 def _cap_serving(curve: pd.DataFrame, wanted_share: float) -> int:
@@ -414,7 +414,7 @@ def _trade_title(plot: Plot, curve: pd.DataFrame, advice: Advice | None, cap: in
     # The answer states the tokens of a start today. The chart has those of past starts, so that a
     # number of tokens here would be another one.
     caps = f"a cap of {advice.keep_recent or 0:,} (safe) or {advice.likely or 0:,} (likely)"
-    return f"Serving {format_target(advice.target)} of references takes {caps}"
+    return f"Serving {percent_as_given(advice.target)} of references takes {caps}"
 
 
 def _meaning(advice: Advice) -> str:

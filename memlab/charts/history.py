@@ -12,7 +12,7 @@ from memlab import columns as c
 from memlab.charts import parts
 from memlab.charts.figure import on_own_figure
 from memlab.sizing import Advice
-from memlab.text import counted
+from memlab.text import counted, percent_as_given
 
 _LINE_STYLES: Final = ("-", (0, (6, 1.5)), (0, (3, 1.2)), (0, (6, 1.5, 1, 1.5)), (0, (1, 1)))
 """Line styles of caps."""
@@ -316,7 +316,7 @@ def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     for place, row in zip(places, backtest.itertuples(), strict=True):
         _draw_split(plot, float(place), row)
     reached = int(measured["reached"].sum())
-    target = parts.format_target(measured["target"].iloc[0])
+    target = percent_as_given(measured["target"].iloc[0])
     median_factor = np.median(chosen / np.maximum(needed, 1))
     plot.draw_heading(
         f"The target of {target} was met at {reached} of {counted(len(measured), 'moments')}, with "
@@ -363,7 +363,7 @@ def plot_law(
     ax = plot.ax
     palette = plot.palette
     law = lines[lines["project"].isna()]
-    served = parts.format_target(law["share"].iloc[0])
+    served = percent_as_given(law["share"].iloc[0])
     evidence = law["evidence"].iloc[0]
     ax.fill_between(
         law["memories"], law["low"], law["high"], zorder=0, **parts.shade(palette.likely)

@@ -22,7 +22,7 @@ from memlab import columns as c
 from memlab.charts.figure import FOOTNOTE, LAYOUT_MARGINS, PAD, SUBTITLE, Chart, palette_of
 from memlab.charts.hover import ABOVE_AREAS, HoverValues, reserve_areas
 from memlab.sizing import Advice
-from memlab.text import counted, for_terminal
+from memlab.text import counted, for_terminal, percent_as_given
 
 EMPTY_HEIGHT: Final = 1.7
 """Height in inches of a chart that has no data to draw."""
@@ -406,7 +406,7 @@ class Plot:
             "colour": self.palette.ink,
             "bbox": self.label_box,
         }
-        return self.write(f"target {format_target(share)}", (0, share), (4, 3), **style)
+        return self.write(f"target {percent_as_given(share)}", (0, share), (4, 3), **style)
 
     def draw_vertical_line(self, x: float, text: str, colour: str, *, row: int = 0) -> None:
         """Draw a dashed vertical line at `x`, with a label at its foot on the side with room.
@@ -751,15 +751,6 @@ def format_share(value: float) -> str:
     return f"{100 * value:.{digits}f}%"
 
 
-def format_target(value: float) -> str:
-    """Write a target in percent, with as many digits as it was set with.
-
-    >>> format_target(0.975)
-    '97.5%'
-    """
-    return f"{100 * value:.4g}%"
-
-
 class _ShareLocator(MaxNLocator):
     """A locator of round shares that places no tick above 1, even if the axis is longer."""
 
@@ -767,7 +758,7 @@ class _ShareLocator(MaxNLocator):
         return super().tick_values(vmin, min(vmax, 1.0))
 
 
-PERCENT_FORMATTER: Final = FuncFormatter(lambda value, _: format_target(value))
+PERCENT_FORMATTER: Final = FuncFormatter(lambda value, _: percent_as_given(value))
 
 
 _LAST_MOMENT: Final = np.datetime64("9999-12-31T00:00:00")

@@ -17,7 +17,7 @@ from memlab.cli.policy import SettingsCommand, explain_policy_errors, policy_opt
 from memlab.clock import now_utc
 from memlab.files import check_writable
 from memlab.lazy import import_extra
-from memlab.text import Cell, Table, TextPage, command, counted
+from memlab.text import Cell, Table, TextPage, command, counted, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -250,7 +250,7 @@ def common_folder(names: Sequence[str]) -> str:
 
 def _percent(part: float, whole: float) -> str:
     """Write a part in percent of the whole; a dash if the whole is 0."""
-    return f"{part / whole:.1%}" if whole else "–"
+    return percent(part / whole) if whole else "–"
 
 
 _FLOOR_EXCEEDS: Final = "floor-exceeds-budget"
@@ -272,8 +272,8 @@ FITS: Final = "fits (serves)"
 SIZE_COLUMNS: Final[Columns] = {
     "safe": "keep_recent",
     "likely": "likely",
-    FITS: lambda row: None if row.fits is None else f"{row.fits:,} ({row.fits_served:.0%})",
-    "own/fleet": lambda row: f"{row.own:.0%}/{row.fleet:.0%}",
+    FITS: lambda row: None if row.fits is None else f"{row.fits:,} ({percent(row.fits_served, 0)})",
+    "own/fleet": lambda row: f"{percent(row.own, 0)}/{percent(row.fleet, 0)}",
     "refs": "references",
     "would go": "deletes",
     "tokens": "boot_now",
@@ -471,7 +471,7 @@ def _cohort_in_words(cohort: "memlab.fleet.Cohort") -> str:
         return "nothing yet: too few stores have references; other projects' data is used"
     return (
         f"{counted(cohort.references, 'references')} of {counted(cohort.stores, 'stores')}; "
-        f"{cohort.weight_at(0.9):.0%} of the weight for a store without references"
+        f"{percent(cohort.weight_at(0.9), 0)} of the weight for a store without references"
     )
 
 

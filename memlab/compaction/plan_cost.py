@@ -12,7 +12,7 @@ from memlab.settings import NUMBERS
 from memlab.sizing import Verdict
 from memlab.sizing.goal import SizingGoal, prepared_for
 from memlab.sources.opening import SourceLike
-from memlab.text import DisplayMixin, TextPage, counted, percent
+from memlab.text import DisplayMixin, TextPage, counted, percent, percent_as_given
 
 
 @dataclass(frozen=True, repr=False)
@@ -79,7 +79,7 @@ class Cost(DisplayMixin):
         facts.append(("in the past", self._past_in_words()))
         if self.safe is not None:
             numbers = f"{self.safe:,} is safe, {self.likely:,} is likely"
-            facts.append((f"to serve {self.target:.0%}", numbers))
+            facts.append((f"to serve {percent_as_given(self.target)}", numbers))
         return facts
 
     def _past_in_words(self) -> str:

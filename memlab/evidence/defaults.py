@@ -11,5 +11,5 @@ DEFAULT_CONFIDENCE: Final = 0.9
 DEFAULT_UNTIL: Final = 1.2
 """Horizon: a recommendation stays valid until the store has written so many times its memories.
 
-A store that is sized every night or week needs no longer horizon.
+If a store is sized every night or every week, a short horizon is enough.
 """

@@ -173,7 +173,10 @@ def count_references(
     Returns
     -------
     DataFrame
-        One row per kind of reference: ``counted``, then one column per reason of `REASONS`.
+        One row per kind of reference: ``counted``, then one column per reason of `REASONS`. The
+        column ``unlisted`` is always 0 here, because references to memories that no index names
+        are references too. Only a cap is sized without them: ``memlab.StoreHistory(store).counts``
+        has their number.
 
     Raises
     ------

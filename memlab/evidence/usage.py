@@ -398,7 +398,7 @@ class AgeOrUse(DisplayMixin):
         served = []
         for row, other_shares in zip(self.figures["served"], other_rows, strict=True):
             own_shares = [row[order] for order in ORDERS]
-            loaded_part = f"{row['loaded']:.0%} of {row['of']}"
+            loaded_part = f"{percent(row['loaded'], 0)} of {row['of']}"
             percentages = [percent(share, 0) for share in (*own_shares, *other_shares)]
             served.append((loaded_part, *percentages))
         header = ("read before, or age", "reads", "chance", "low", "high", "other stores")

@@ -20,7 +20,7 @@ from memlab.fleet.workers import FleetTask, Progress, Runner
 from memlab.growth.summary import past_arrays
 from memlab.sizing.answer import answer_of_fleet
 from memlab.sources.opening import open_source
-from memlab.text import Table, counted, for_terminal
+from memlab.text import Table, counted, for_terminal, percent
 
 if TYPE_CHECKING:
     from memlab.views.page import Section
@@ -267,7 +267,7 @@ def _facts(findings: FleetFindings) -> Iterator[tuple[str, str, str]]:
     saved = int((sizes["boot_now"] - sizes["boot_after"]).sum())
     remark = f"{failed:,} could not be read" if failed else "all were read"
     yield "stores", f"{len(stores):,}", remark
-    share = f"{prunable / boot:.0%} of it prunable" if boot else "nothing is loaded"
+    share = f"{percent(prunable / boot, 0)} of it prunable" if boot else "nothing is loaded"
     yield "tokens at start", f"{boot:,}", f"{share} (characters / 4, an estimate)"
     yield "caps would save", f"{saved:,}", "tokens at start, of all stores together"
     free = float(stores["free_bytes"].sum())

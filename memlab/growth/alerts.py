@@ -17,7 +17,7 @@ from memlab.growth.summary import StoreSummary
 from memlab.items import CHARS_PER_TOKEN
 from memlab.sources.base import Source, has_past, knows_losses
 from memlab.sources.opening import settings_of
-from memlab.text import command, counted
+from memlab.text import command, counted, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -209,7 +209,7 @@ def _one_large(data: AlertData) -> Iterator[_Finding]:
     largest = int(tokens.argmax())
     label = "prunable" if data.memories.prunable[largest] else "load-bearing"
     share = tokens[largest] / data.start_tokens
-    description = f"{data.memories.memory_id[largest]}, {label}, is {share:.0%} of a start"
+    description = f"{data.memories.memory_id[largest]}, {label}, is {percent(share, 0)} of a start"
     yield _Finding(description, int(tokens[largest]), ("rows", data.name, "--where", label))
 
 
@@ -221,7 +221,8 @@ def _ten_largest(data: AlertData) -> Iterator[_Finding]:
     if not data.start_tokens or loaded < MIN_MEMORIES_FOR_TOP:
         return
     if largest >= max(NO_ALERT_BELOW, TOP_SHARE * data.start_tokens):
-        description = f"{TOP} of {counted(loaded)} are {largest / data.start_tokens:.0%} of a start"
+        share = percent(largest / data.start_tokens, 0)
+        description = f"{TOP} of {counted(loaded)} are {share} of a start"
         yield _Finding(description, largest, ("rows", data.name, "--limit", str(TOP)))
 
 

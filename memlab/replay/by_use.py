@@ -17,7 +17,7 @@ from memlab.frame.fields import Flags, Floats, Times
 from memlab.policies import Activation, Policy, TokenBudget
 from memlab.replay.history import ReplayHistory, prepare_history, reads_leave_no_trace
 from memlab.replay.walk import KEPT, walk_through
-from memlab.text import DisplayMixin, Table, TextPage, command, counted, percent
+from memlab.text import DisplayMixin, Table, TextPage, command, counted, percent, percent_as_given
 
 BUDGET_SHARES: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Shares of the prunable tokens to try, in order, until the lower limit meets the target."""
@@ -25,6 +25,8 @@ _LOADED_AT_START: Final = (
     "a read of a loaded memory is taken to leave no trace; no public log shows how agents use "
     "memories that they have loaded, so these numbers are this store's alone"
 )
+_SHARE_COLUMNS: Final = ["served", "low", "high", "newest"]
+"""Columns of the table of budgets, all of them shares."""
 WARM_UP_SHARE: Final = 0.75
 """Share of the store that is written before reads count.
 
@@ -114,10 +116,11 @@ class BudgetByUse(DisplayMixin):
         if self.reads < MIN_READS:
             reads = f"{counted(self.reads, 'reads')} since three quarters of it were written"
             return f"too few reads to say to how many tokens this store could retire: {reads}"
+        target = percent_as_given(self.target)
         if self.budget is None:
-            return f"no part of the store serves {self.target:.0%} of reads by use: keep all"
-        shares = self.table.loc[self.budget].to_dict()
-        served, low, high, newest = (shares[name] for name in ("served", "low", "high", "newest"))
+            return f"no part of the store serves {target} of reads by use: keep all"
+        row = self.table.loc[self.budget].to_dict()
+        served, low, high, newest = (row[name] for name in _SHARE_COLUMNS)
         if newest >= served:
             return (
                 f"age is enough here: the newest {self.budget:,} tokens serve {percent(newest, 0)}"
@@ -128,7 +131,7 @@ class BudgetByUse(DisplayMixin):
         )
         if self.budget != self.likely:
             needed = "all there is" if self.likely is None else f"{self.likely:,}"
-            text += f"; {self.target:.0%} take {needed}"
+            text += f"; {target} take {needed}"
         return text
 
     @property
@@ -144,7 +147,7 @@ class BudgetByUse(DisplayMixin):
         for tokens, *shares in self.table.itertuples():
             percentages = [percent(share, decimals=0) for share in shares]
             rows.append((f"{tokens:,}", *percentages))
-        header = ("tokens", "served", "low", "high", "newest")
+        header = (col.TOKENS, *_SHARE_COLUMNS)
         facts = [("reads", f"{self.reads:,}")]
         facts += self.caveats
         return TextPage(self.answer, facts, [Table("", header, rows)])
@@ -182,10 +185,10 @@ def budget_by_use(
     """Replay :class:`~memlab.Activation` with retiring at several token budgets.
 
     The budgets are shares of the prunable tokens: 0.1, 0.2 and so on, up to the first whose lower
-    limit meets the target. The prunable tokens of the replay are their mean number at the reads
-    that count. The prunable tokens of the result are the mean number that is expected from now
-    until the horizon: ``tokens`` is a share of it. Both budgets also include the tokens of
-    load-bearing memories. If a start loads the memories, a read of a loaded memory is assumed to
+    limit meets the target. In the replay, the prunable tokens are the mean of those at the reads
+    that count. In the result, they are the mean that is expected from now until the horizon:
+    ``tokens`` is a share of it. The budget that is replayed and ``tokens`` also include the tokens
+    of load-bearing memories. If a start loads the memories, a read of a loaded memory is assumed to
     leave no trace.
 
     The limits of each share are Wilson's score interval (Wilson 1927) for half the reads, widened
@@ -262,8 +265,7 @@ def budget_by_use(
         }
         if low >= target:
             break
-    columns = ["served", "low", "high", "newest"]
-    table = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=_SHARE_COLUMNS)
     table.index.name = col.TOKENS
     return BudgetByUse(
         store=str(past.attrs.get(col.SOURCE, "")),

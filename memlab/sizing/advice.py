@@ -28,6 +28,7 @@ from memlab.text import (
     counted,
     or_dash,
     percent,
+    percent_as_given,
     verb_for,
 )
 
@@ -59,8 +60,6 @@ _LEADING_COLUMNS: Final = 3
 """Number of leading columns that the short page has: the number, the share and its limits."""
 _MAX_NUMBERS_WITH_NEIGHBOURS: Final = 2
 """A short table for at most this many numbers also lists the row before each of them."""
-_HARVEST: Final = "  memlab harvest"
-"""Beginning of a line with a command that collects reads."""
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -71,16 +70,16 @@ class Advice(DisplayMixin):
     ----------
     verdict : Verdict
     keep_recent, likely : int or None
-        The safe cap is the smallest whose lower limit meets the target. The likely cap is the
-        smallest whose estimate meets it, with even odds. None if a token budget forbids a cap, or
-        if no prunable memory was written yet.
+        The safe cap is the smallest at which the lower limit of the share served meets the target.
+        The likely cap is the smallest at which the estimate of that share meets it, with even odds.
+        None if a token budget forbids a cap, or if no prunable memory was written yet.
     interval : tuple of int or None
         Limits of the cap that serves the target until the horizon.
     served, served_limits : float, tuple of float or None
         Estimated share of references that `keep_recent` serves.
     references, cluster_count : int
-        References of the store's own, and the number of clusters among those that a cap could
-        fail. References of one task form one cluster, because they are not independent.
+        Number of the store's own references, and number of clusters of those to prunable memories.
+        References of one task form one cluster, because they are not independent.
     weight, projects : float, int
         Weight of the store's own references in the number, from 0 to 1, and the number of other
         projects, whose references have the rest of the weight.
@@ -97,7 +96,8 @@ class Advice(DisplayMixin):
         Prunable memories written so far, and the number of them at the horizon, up to which the
         recommendation is valid.
     boot_tokens, boot_tokens_p95 : int or None
-        A start under `keep_recent`: now, and over the history under continuous compaction.
+        Tokens of a start under `keep_recent`: now, and the 95th percentile over the history if the
+        cap is held after every row.
     days : float or None
         Age in days of the oldest prunable memory that the cap keeps now.
     loaded, active_tokens : int
@@ -114,8 +114,12 @@ class Advice(DisplayMixin):
         Size of the load-bearing memories.
     would_change : tuple of str
         Notes on what would change the recommendation.
-    token_rule, source, store : str
-        How tokens were counted, and the name of the store for charts and for commands, if known.
+    token_rule : str
+        How tokens were counted.
+    source : str
+        Name of the store for charts, if known.
+    store : str
+        Name of the store as it was given, for commands, if known.
     likely_boot_tokens : int or None
         A start under `likely`, now.
     loads_at_start : bool
@@ -251,7 +255,10 @@ class Advice(DisplayMixin):
 
     @property
     def marked_numbers(self) -> tuple[int | None, ...]:
-        """The numbers of the recommendation, as rows for a table; None for those that it lacks."""
+        """The safe and the likely number, `budget_cap`, and the numbers of `trade`.
+
+        A number that the recommendation lacks is None.
+        """
         conflicting_numbers = [point.number for point in self.trade]
         return (self.number, self.likely, self.budget_cap, *conflicting_numbers)
 
@@ -370,7 +377,9 @@ class Advice(DisplayMixin):
         goal_options: Sequence[object] = (),
         brief: bool = False,
     ) -> list[str]:
-        """Return lines with the next commands, at least one.
+        """Return lines with the next commands, and lines on the settings of the store's system.
+
+        The list is empty if memlab only reads the store and its system has no such settings.
 
         Parameters
         ----------
@@ -387,28 +396,27 @@ class Advice(DisplayMixin):
         """
         name = str(store or self.name_for_commands)
         needs_evidence = self.weight < 0.5 and self.interval is not None
-        evidence_lines: list[str] = []
-        if needs_evidence:
-            evidence_lines.extend(self._lines_on_evidence(name, source, log))
         commands = list(self._commands(name, source, log_option, brief=brief))
+        evidence_lines: list[str] = []
+        if needs_evidence and not brief:
+            evidence_lines.extend(self._lines_on_evidence(name, source, log))
         if brief:
-            harvests = [line for line in evidence_lines if line.startswith(_HARVEST)]
-            commands.extend(line.strip() for line in harvests)
+            if needs_evidence and log is None and _is_harvestable(source):
+                commands.append(_harvest_step(name))
             size_options = self.number_kind.size_options
             options = (*size_options, *goal_options, *log_option, "--explain")
             reason = "why"
             if needs_evidence:
                 reason = "why, and how to get more evidence"
             commands.append(f"{command('size', name, *options)}    {reason}")
-            evidence_lines = []
         lines: list[str] = []
         for command_line in commands:
             prefix = "      " if lines else "next: "
             lines.append(prefix + command_line)
         for paragraph in (evidence_lines, self._in_settings(source)):
-            if paragraph:
+            if lines and paragraph:
                 lines.append("")
-                lines.extend(paragraph)
+            lines.extend(paragraph)
         return lines
 
     def _commands(
@@ -438,10 +446,10 @@ class Advice(DisplayMixin):
             yield f"{dry_run}    shows what would go"
             if not brief:
                 yield f"{dry_run} --apply    does it"
-        likely = self.likely or 0
-        if likely < min(self.number, self.number_to_keep_all):
-            serves = f"the likely {self.number_kind.noun} (even odds)"
-            yield f"{self._compact(name, likely, log_option)}    {serves}"
+        likely = self.likely
+        if likely is not None and likely < min(self.number, self.number_to_keep_all):
+            effect = f"the likely {self.number_kind.noun} (even odds)"
+            yield f"{self._compact(name, likely, log_option)}    {effect}"
 
     def _lines_on_evidence(
         self, store: str, source: Source | None, log: Path | None
@@ -454,16 +462,14 @@ class Advice(DisplayMixin):
             f"for a number of its own, this store needs {self.missing:,} more references or reads "
             "of its memories:"
         )
-        file = _file_in(store)
-        reads = Path("reads.jsonl") if "://" in store else _reads_beside(file)
+        reads = _log_for(store)
         if log is not None:
             if log.suffix != ".csv":  # AccessLog writes JSON lines
                 reads = log
             yield "  let the runtime go on logging each read of a memory:"
         else:
             if _is_harvestable(source):
-                harvest = command("harvest", file, "-o", reads)
-                yield f"  {harvest}    collects the reads that agents have recorded"
+                yield f"  {_harvest_step(store)}"
             with_log = command("size", store, *self.number_kind.size_options, "--log", reads)
             yield f"  {with_log}    with what was read"
             yield "  or let the runtime log each read of a memory:"
@@ -485,15 +491,17 @@ class Advice(DisplayMixin):
             return lines
         if self.keep_recent is None:
             return []
-        by_its_rule = "sets a cap of that size in the system's own settings"
-        return [f"      {native.setting_for(self.keep_recent)}    {by_its_rule}"]
+        effect = "sets a cap of that size in the system's own settings"
+        return [f"      {native.setting_for(self.keep_recent)}    {effect}"]
 
     @property
     def rule(self) -> str:
         """How the numbers are defined, in words."""
+        target = percent_as_given(self.target)
+        confidence = percent_as_given(self.confidence)
         return (
-            f"safe: the smallest {self.number_kind.noun} that serves {self.target:.0%} with "
-            f"{self.confidence:.0%} confidence; likely: with even odds"
+            f"safe: the smallest {self.number_kind.noun} that serves {target} with {confidence} "
+            "confidence; likely: with even odds"
         )
 
     def _facts(self) -> Iterator[tuple[str, str]]:
@@ -537,8 +545,8 @@ class Advice(DisplayMixin):
     @property
     def target_in_words(self) -> str:
         """The goal in words."""
-        share = f"{self.target:.1%} of later needs are served"
-        return f"{share}, with {self.confidence:.0%} confidence"
+        share = f"{percent_as_given(self.target)} of later needs are served"
+        return f"{share}, with {percent_as_given(self.confidence)} confidence"
 
     @property
     def _note_on_starts(self) -> str:
@@ -605,6 +613,17 @@ def _file_in(store: str) -> str:
     return file
 
 
+def _harvest_step(store: str) -> str:
+    """Return the command that collects the reads of a store, with its effect."""
+    harvest = command("harvest", _file_in(store), "-o", _log_for(store))
+    return f"{harvest}    collects the reads that agents have recorded"
+
+
+def _log_for(store: str) -> Path:
+    """Return the path for a log of a store's reads: beside its file, if it has one."""
+    return Path("reads.jsonl") if "://" in store else _reads_beside(_file_in(store))
+
+
 def _reads_beside(file: str) -> Path:
     """Return the path of a log of reads beside a store's file."""
     path = Path(file)
@@ -633,7 +652,10 @@ def _note_on_dearer_caps(rows: pd.DataFrame) -> str:
     if not dearer_caps:
         return ""
     verb = verb_for(len(dearer_caps), "take")
-    reason = "the index is cut, and the lines that move up are longer than those that go"
+    reason = (
+        "a start loads only part of the index, and the lines that move up into that part are "
+        "longer than the deleted ones"
+    )
     return f"; {' and '.join(dearer_caps)} {verb} more tokens than a larger cap: {reason}"
 
 

@@ -10,7 +10,7 @@ from memlab.sizing.curve import CurvePoint
 from memlab.sizing.lifetimes import Floor
 from memlab.sizing.number_kinds import NumberKind
 from memlab.sizing.prior import others_in_words
-from memlab.text import command, counted, percent
+from memlab.text import command, counted, percent, percent_as_given
 
 SMALL_SAVING: Final = 0.1
 """Share of the tokens below which a saving is too small to compact for."""
@@ -43,9 +43,9 @@ TEMPLATES: Final[Mapping[AnswerCase, str]] = {
     ),
     AnswerCase.CHOOSE: (
         "No {word} meets both the target and the limit of {budget} tokens. Serving {target} later "
-        "needs takes {target_number} ({target_tokens} tokens{a_start}), which would serve "
+        "needs takes {target_number} ({target_tokens} tokens{when}), which would serve "
         "{target_served}. Within the limit{when_it_holds}, {fitting_number} ({fitting_tokens} "
-        "tokens{a_start}) would serve {fitting_served}."
+        "tokens{when}) would serve {fitting_served}."
     ),
     AnswerCase.TOO_SMALL: (
         "Keep all for now: a start takes only {loaded_tokens} ({share_now} of {window})."
@@ -105,13 +105,13 @@ _CASES_WITH_REMARK: Final = {
 }
 """Cases whose answer is followed by a remark on the evidence."""
 
-CASES_THAT_KEEP_ALL: Final = {
+LOADED_CASES_THAT_KEEP_ALL: Final = {
     AnswerCase.TOO_SMALL,
     AnswerCase.TOO_LITTLE_EVIDENCE,
     AnswerCase.KEEP_ALL,
     AnswerCase.SMALL_SAVING,
 }
-"""Cases whose answer is to keep all memories, which a start loads."""
+"""Cases of memories that a start loads, whose answer is to keep all of them."""
 
 BY_USE: Final = (
     "Retiring by use cuts a start today from {loaded} to at most {left} tokens ({share_now} → "
@@ -381,7 +381,7 @@ def share_in_words(share: float) -> str:
     """
     words = _USUAL_SHARES.get(round(share, 9))
     if words is None:
-        return f"{100 * share:.4g}% of"
+        return f"{percent_as_given(share)} of"
     if words == "half":
         return "half of"
     return words
@@ -413,7 +413,7 @@ def _template_values(advice: Recommended) -> dict[str, str]:
         "target": share_in_words(advice.target),
         "own_needs": f"{advice.cluster_count:,}",
         "needed": f"{clusters_needed(advice.target, advice.confidence):,}",
-        "a_start": " at start today" if advice.loads_at_start else " today",
+        "when": " at start today" if advice.loads_at_start else " today",
         "see_floor": "",
         "see_evidence": "",
     }
@@ -452,7 +452,7 @@ def _trade_values(advice: Recommended) -> dict[str, str]:
 
 
 def when_limit_holds(fitting: CurvePoint, *, loads_at_start: bool) -> str:
-    """Return when the largest cap within a token budget keeps the budget, to follow "fits".
+    """Return the phrase for the times at which a cap keeps a token budget, to follow "fits".
 
     The text is empty for a number in tokens, which is the limit itself.
     """
@@ -503,21 +503,19 @@ def _assurance(advice: Recommended) -> str:
 
 
 def exceeds_window(advice: Recommended) -> bool:
-    """Return whether a start under the safe number takes more than the context window."""
-    return advice.loads_at_start and _start_left(advice) > advice.context_window
+    """Return whether a start under the safe number takes more than the context window.
 
-
-def _start_left(advice: Recommended) -> int:
-    """Return the tokens of a start under the safe number, or of a start now without one."""
-    return advice.loaded if advice.boot_tokens is None else advice.boot_tokens
+    False if there is no safe number.
+    """
+    return advice.loads_at_start and (advice.boot_tokens or 0) > advice.context_window
 
 
 def _above_window(advice: Recommended) -> str:
     """Return the sentence for a safe number that leaves more than the context window, else ""."""
-    window = advice.context_window
-    left = _start_left(advice)
     if not exceeds_window(advice):
         return ""
+    window = advice.context_window
+    left = advice.boot_tokens or 0
     noun = advice.number_kind.noun
     sentence = (
         f" The safe {noun} still leaves {left:,} tokens, more than the context window of {window:,}"
@@ -551,6 +549,5 @@ def _share(tokens: int, window: int) -> str:
     share = tokens / window
     if 0 < share < 0.0005:
         return "<0.1%"
-    if share < 0.01:
-        return f"{share:.1%}"
-    return f"{share:.0%}"
+    decimals = 1 if share < 0.01 else 0
+    return percent(share, decimals)

@@ -89,7 +89,7 @@ class BacktestSplit:
 
     @property
     def prunable(self) -> int:
-        """Number of prunable rows at the split."""
+        """Number of prunable memories that were present at the split."""
         return int(self.lifetimes.active_before[-1])
 
     def needed(self, target: float) -> int:
@@ -108,9 +108,10 @@ class BacktestSplit:
 
         The result is between 0 and `MAX_SURPRISE`.
         """
-        expected_cap, _, upper_cap = self.uninflated.cap_for(target)
-        caps = [expected_cap, upper_cap, self.needed(target)]
-        expected, upper, needed = log_rank_fraction(caps, self.uninflated.geometric_mean_size)
+        with_limits = self.uninflated.cap_for(target)
+        caps = [with_limits.cap, with_limits.high, self.needed(target)]
+        reaches = log_rank_fraction(caps, self.uninflated.geometric_mean_size)
+        expected, upper, needed = reaches
         # the upper limit is `quantile` standard deviations above the expected reach
         quantile = NormalDist().inv_cdf(self.uninflated.settings.confidence)
         surprise = quantile * float((needed - expected) / max(upper - expected, 1e-3))
@@ -164,7 +165,7 @@ def record_of(splits: Sequence[BacktestSplit], target: float) -> TrackRecord:
     for split in splits:
         if not len(split.test_ranks):
             continue
-        _, _, chosen = split.posterior.cap_for(target)
+        chosen = split.posterior.cap_for(target).high
         needed = split.needed(target)
         ratios.append(chosen / max(needed, 1))
         if chosen < needed:
@@ -225,10 +226,13 @@ class Verdict(StrEnum):
         "target-exceeds-budget",
         "no cap meets both the target and the token budget: choose one",
     )
+    # Here the horizon is the length of the history: it can show no reference to a memory that is
+    # older than its first one.
     HORIZON_TOO_SHORT = (
         "horizon-too-short",
         "later needs often reach back to the oldest memories: a larger store takes a larger number",
     )
+    # Here the horizon is the largest share of references that the evidence can speak of.
     TARGET_BEYOND_HORIZON = (
         "target-beyond-horizon",
         "there is too little evidence, here and in other projects, for so high a target",
@@ -273,7 +277,8 @@ def choose_cap(posterior: Posterior, *, target: float, prunable: int, far_share:
         Share of references whose age rank is more than half of the active memories; see
         :attr:`Ranked.far_share`.
     """
-    likely, low, cap = posterior.cap_for(target)
+    with_limits = posterior.cap_for(target)
+    safe_cap = with_limits.high
     needed = clusters_needed(target, posterior.settings.confidence)
     largest_known_share = posterior.settings.law.shares[-1]
     verdict = Verdict.OK
@@ -281,10 +286,16 @@ def choose_cap(posterior: Posterior, *, target: float, prunable: int, far_share:
         verdict = Verdict.NOTHING_PRUNABLE
     elif target > largest_known_share and posterior.cluster_count < needed:
         verdict = Verdict.TARGET_BEYOND_HORIZON
-    elif posterior.cluster_count and cap >= prunable:
+    # Without references of its own, a store gets the verdict FROM_OTHER_PROJECTS instead.
+    elif posterior.cluster_count and safe_cap >= prunable:
         verdict = Verdict.CAP_HAS_NO_EFFECT
     elif posterior.weight < 0.5:
         verdict = Verdict.FROM_OTHER_PROJECTS
     elif far_share > 1 - target:
         verdict = Verdict.HORIZON_TOO_SHORT
-    return Choice(verdict=verdict, keep_recent=cap, interval=(low, cap), likely=likely)
+    return Choice(
+        verdict=verdict,
+        keep_recent=safe_cap,
+        interval=(with_limits.low, safe_cap),
+        likely=with_limits.cap,
+    )

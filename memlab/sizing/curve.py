@@ -15,7 +15,7 @@ from memlab import columns as c
 from memlab.clock import moment_or_now
 from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
 from memlab.evidence.past import Gaps, HistoryLike, fill_missing_rows, gaps_of, in_reach
-from memlab.evidence.store_history import with_references
+from memlab.evidence.store_history import StoreHistory, with_references
 from memlab.frame.fields import Ints
 from memlab.sizing import backtest
 from memlab.sizing.lifetimes import MAX_ROWS_WITHOUT_NUMBA, Lifetimes, Present, Ranked
@@ -117,8 +117,8 @@ class Sizing:
         References whose target is not in the frame, or was written later.
     settings : PosteriorSettings
         Settings of the posterior: ``confidence``, ``until`` and ``law``.
-    source : str
-        Name of the store.
+    source, store : str
+        Name of the store for charts, and as it was given, for commands.
     gaps, lacks_past : Gaps, bool
         Memories deleted without an archive; whether the frame lacks memories of the archive.
     reads : float
@@ -146,6 +146,7 @@ class Sizing:
     lacks_past: bool = False
     reads: float = 0.0
     mean: float = 1.0
+    store: str = ""
 
     number_kind: ClassVar[NumberKind] = CAP
     """The kind of the number, with its names."""
@@ -357,7 +358,7 @@ class BudgetSizing(Sizing):
 
     Attributes
     ----------
-    lifetimes, present, references, unmatched_references, settings, source
+    lifetimes, present, references, unmatched_references, settings, source, store
         As in `Sizing`. Age ranks are in memories of mean length.
     gaps, lacks_past, reads, mean
         As in `Sizing`. The cap of the gaps is in memories of mean length.
@@ -498,6 +499,7 @@ def in_tokens(sizing: Sizing) -> BudgetSizing:
         lacks_past=sizing.lacks_past,
         reads=sizing.reads,
         mean=mean,
+        store=sizing.store,
         needed_budgets=tokens_with_floor + added_by_gaps,
     )
 
@@ -516,7 +518,8 @@ def prepared(  # noqa: PLR0913 - those of prepare_sizing, the call and the momen
 
     The ages of memories leave out rows that are dated after `now`, by default the current time.
     """
-    past, past_references = with_references(frame, references, call=call)
+    history = StoreHistory.of(frame, call=call)
+    past, past_references = with_references(history, references, call=call)
     frame, references = in_reach(past, past_references)
     is_read = references[c.KIND] == "log"
     # Without references, assume the kind of references that a store of this kind will have.
@@ -539,6 +542,7 @@ def prepared(  # noqa: PLR0913 - those of prepare_sizing, the call and the momen
         gaps=gaps,
         lacks_past=lacks_past,
         reads=reads,
+        store=history.name,
     )
 
 

@@ -10,7 +10,6 @@ import pandas as pd
 from memlab import arguments
 from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_TARGET, DEFAULT_UNTIL
 from memlab.evidence.past import HistoryLike
-from memlab.evidence.store_history import StoreHistory
 from memlab.growth.context import CONTEXT_WINDOW
 from memlab.settings import SETTINGS, Settings
 from memlab.sizing.advice import Advice, BudgetAdvice
@@ -22,7 +21,7 @@ from memlab.sizing.curve import (
     in_tokens,
     prepared,
 )
-from memlab.text import counted
+from memlab.text import counted, percent, percent_as_given
 
 _VERDICTS_WITHOUT_NUMBER: Final = {Verdict.NOTHING_PRUNABLE, Verdict.FLOOR_EXCEEDS_BUDGET}
 """Verdicts without a number."""
@@ -88,8 +87,8 @@ def recommend_cap(
         Upper limit of the tokens of a start: today, and in 95% of the starts of the past.
     until : float
         Horizon, a factor above 1: with 1.2, the numbers stay valid until the store has written 1.2
-        times the memories that it has written so far. A store that is sized every night needs no
-        long horizon.
+        times the memories that it has written so far. If a store is sized every night or every
+        week, a short horizon is enough.
 
     Returns
     -------
@@ -108,14 +107,12 @@ def recommend_cap(
     True
     """
     call = "memlab.recommend_cap"
-    history = StoreHistory.of(frame, call=call)
-    sizing = prepared(history, references, confidence, until, call=call)
-    advice = advise(sizing, target=target, token_budget=token_budget)
-    return replace(advice, store=history.name)
+    sizing = prepared(frame, references, confidence, until, call=call)
+    return advise(sizing, target=target, token_budget=token_budget)
 
 
 def recommend(
-    past: pd.DataFrame,
+    memories: HistoryLike,
     references: pd.DataFrame,
     goal: SizingGoal,
     *,
@@ -126,13 +123,13 @@ def recommend(
 
     If `tokens` is true, a budget in tokens is recommended instead.
     """
-    sizing = prepared_for(past, references, goal, tokens=tokens, now=now)
+    sizing = prepared_for(memories, references, goal, tokens=tokens, now=now)
     advice = advise(sizing, target=goal.target, token_budget=goal.token_budget)
     return sizing, replace(advice, context_window=goal.context_window)
 
 
 def prepared_for(
-    past: pd.DataFrame,
+    memories: HistoryLike,
     references: pd.DataFrame,
     goal: SizingGoal,
     *,
@@ -141,7 +138,7 @@ def prepared_for(
 ) -> Sizing:
     """Return a store prepared for sizing a cap, or a budget in tokens if `tokens` is true."""
     call = "memlab.sizing.recommend"
-    sizing = prepared(past, references, goal.confidence, goal.until, call=call, now=now)
+    sizing = prepared(memories, references, goal.confidence, goal.until, call=call, now=now)
     return in_tokens(sizing) if tokens else sizing
 
 
@@ -219,6 +216,7 @@ def advise(
         "would_change": tuple(_notes(sizing, verdict, choice, target, token_budget)),
         "token_rule": sizing.present.token_rule,
         "source": sizing.source,
+        "store": sizing.store,
         "likely_boot_tokens": sizing.point_at(likely).boot_tokens if has_number else None,
         "loads_at_start": not sizing.present.recalled,
         "load_bearing_at_start": sizing.present.load_bearing_at_start,
@@ -334,18 +332,19 @@ def _verdict_notes(
             fits = f"the {sizing.number_kind.noun} that fits and what it serves"
             yield f"a larger budget, a lower target, or {fits}"
         case Verdict.HORIZON_TOO_SHORT:
+            far_share = percent(sizing.references.far_share, 0)
             yield (
-                f"{sizing.references.far_share:.0%} of references reach beyond half of the "
-                f"memories of their time, more than the {1 - target:.0%} that the target may miss; "
-                "size again as the store grows, or lower the target"
+                f"{far_share} of references reach beyond half of the memories of their time, more "
+                f"than the {percent_as_given(1 - target)} that the target may miss; size again as "
+                "the store grows, or lower the target"
             )
         case Verdict.TARGET_BEYOND_HORIZON:
             needed = clusters_needed(target, sizing.settings.confidence)
             yield (
                 f"{counted(needed, 'references')} of its own are needed to show a target of "
-                f"{target:.4g}; "
+                f"{percent_as_given(target)}; "
                 f"{sizing.references.cluster_count:,} are known"
             )
         case Verdict.OK | Verdict.FROM_OTHER_PROJECTS:
             smaller = f"takes a smaller {sizing.number_kind.noun}, a higher one a larger"
-            yield f"a lower target than {target:.0%} {smaller}"
+            yield f"a lower target than {percent_as_given(target)} {smaller}"

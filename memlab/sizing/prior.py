@@ -24,7 +24,7 @@ from memlab import arguments
 from memlab import columns as c
 from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_TARGET, DEFAULT_UNTIL
 from memlab.frame.fields import Floats, Ints
-from memlab.text import DisplayMixin, TextPage, counted
+from memlab.text import DisplayMixin, TextPage, counted, percent_as_given
 
 Numbers = npt.ArrayLike
 
@@ -34,7 +34,8 @@ Evidence = Literal["references", "reads"]
 EVIDENCE: Final[tuple[Evidence, ...]] = get_args(Evidence)
 
 STRETCH: Final = 2.0
-"""Length of a stretch in fits: the number of memories written grows by this factor."""
+"""Growth over a stretch of a fitted history: the ratio of the memories written at its end to those
+at its beginning."""
 
 EVALUATED_GROWTH: Final = 1.3
 """The references that a cap must serve are those that arise until the number of memories written
@@ -98,7 +99,8 @@ class ReachPrior:
         Standard deviation of the reach at each share: between projects, and between the stretches
         of one project.
     noise : tuple of float
-        Standard deviation that the number of references alone explains.
+        Standard deviation of the reach at each share that is due to chance, because a stretch has
+        only a limited number of references.
     worth : float
         Strength of the prior, in clusters of references: with as many clusters, a store's own
         references weigh as much as the prior.
@@ -107,8 +109,10 @@ class ReachPrior:
         where `memories` have been written when the stretch begins.
     seen : tuple of int
         Smallest and largest store in the fit, in memories.
-    projects, source : tuple of Project, str
-        Data of the fit, and its description.
+    projects : tuple of Project
+        Data of the fit.
+    source : str
+        Description of the data.
     """
 
     shares: tuple[float, ...]
@@ -160,8 +164,9 @@ class ReachPrior:
     def references_ahead(self, memories: float) -> float:
         """Return the expected number of references until `EVALUATED_GROWTH` is reached."""
         scale, power = self.pace
-        share = (EVALUATED_GROWTH**power - 1) / (STRETCH**power - 1)
-        return max(float(share * scale * memories**power), MIN_REFERENCES_AHEAD)
+        references_in_stretch = scale * memories**power
+        part_of_stretch = (EVALUATED_GROWTH**power - 1) / (STRETCH**power - 1)
+        return max(float(part_of_stretch * references_in_stretch), MIN_REFERENCES_AHEAD)
 
     def joined(self, other: "ReachPrior", share: float) -> "ReachPrior":
         """Return the prior of a mixture in which a `share` of references follows `other`.
@@ -221,9 +226,9 @@ def fitted_law(evidence: Evidence = "references") -> ReachPrior:
     return ReachPrior.from_json(text)
 
 
-def mixture_prior(reads: float) -> ReachPrior:
-    """Return the prior for references of which the share `reads` are reads, the others by name."""
-    return fitted_law("references").joined(fitted_law("reads"), reads)
+def mixture_prior(share_of_reads: float) -> ReachPrior:
+    """Return the prior for a mixture of reads and of references by name."""
+    return fitted_law("references").joined(fitted_law("reads"), share_of_reads)
 
 
 def log_rank_fraction(rank: Numbers, written: Numbers) -> Floats:
@@ -239,7 +244,7 @@ def log_rank_fraction(rank: Numbers, written: Numbers) -> Floats:
 
 
 def geometric_mean_growth(until: float) -> float:
-    """Return the geometric mean size of a store over a stretch, in times its size at the start.
+    """Return the geometric mean size of a store over a stretch, divided by its size at the start.
 
     The store grows evenly from 1 to `until`. The mean of ``log(size)`` over the stretch is
     ``until * log(until) / (until - 1) - 1``.
@@ -267,7 +272,7 @@ def caps_over(reach: Floats, memories: float, until: float) -> Floats:
     memories : float
         Memories written when the stretch begins.
     until : float
-        The stretch ends when this many times as many have been written.
+        Growth over the stretch: it ends when `until` times `memories` have been written.
 
     Returns
     -------
@@ -450,8 +455,10 @@ class Posterior:
         It is NaN if the store has no references.
         """
         if not len(self.own_reaches):
-            # every reference there is, if any, is to a load-bearing memory
-            return np.full(len(caps), self.own_share_always_served or np.nan)
+            # Either all references are to load-bearing memories, or there are none.
+            has_references = self.own_share_always_served > 0
+            share = self.own_share_always_served if has_references else np.nan
+            return np.full(len(caps), share)
         caps_needed = self._caps(self._own_reach)
         return self._served(caps, caps_needed, self.own_share_always_served)
 
@@ -472,7 +479,10 @@ class Posterior:
 
     @property
     def _always_served(self) -> float:
-        """Share that every cap serves: the own share by its weight, and 0 by the prior."""
+        """Share that every cap serves: the weighted mean of the store's own share and 0.
+
+        The prior has no references to load-bearing memories.
+        """
         return self.weight * self.own_share_always_served
 
     @cached_property
@@ -562,15 +572,17 @@ class PriorCap(DisplayMixin):
         )
         end = math.ceil(self.until * self.memories)
         unseen = "" if self.seen else "; not seen at this size, so the limits are wider"
-        limits = f"{self.low:,} to {self.high:,}, each at {self.confidence:.0%} confidence"
+        confidence = percent_as_given(self.confidence)
+        limits = f"{self.low:,} to {self.high:,}, each at {confidence} confidence"
         facts = [
             ("limits", limits),
             ("to be safe", f"keep_recent = {self.high:,}"),
             ("holds until", f"{counted(end, 'prunable memories')} have been written"),
             ("evidence", f"{in_words(self.projects)} {other_stores} at {sizes}{unseen}"),
         ]
+        share = percent_as_given(self.share)
         title = (
-            f"keep_recent = {self.cap:,} serves {100 * self.share:.4g}% of {self.evidence} where "
+            f"keep_recent = {self.cap:,} serves {share} of {self.evidence} where "
             f"{counted(self.memories, 'prunable memories')} have been written"
         )
         return TextPage(title, facts)
@@ -628,16 +640,16 @@ def law(
     arguments.expect(evidence, str, call="memlab.law", name="evidence")
     fitted = fitted_law(evidence)
     settings = PosteriorSettings(confidence, until, fitted)
-    cap, low, high = _prior_alone(settings, memories).cap_for(share)
+    with_limits = _prior_alone(settings, memories).cap_for(share)
     smallest, largest = fitted.seen
     is_size_seen = smallest <= memories <= largest
     projects = len(fitted.projects)
     return PriorCap(
         memories=memories,
         share=share,
-        cap=cap,
-        low=low,
-        high=high,
+        cap=with_limits.cap,
+        low=with_limits.low,
+        high=with_limits.high,
         confidence=confidence,
         seen=is_size_seen,
         projects=projects,
@@ -655,7 +667,7 @@ def law_lines(
 ) -> pd.DataFrame:
     """Return the lines of the chart of the prior: the cap by store size.
 
-    One line is the prior's, with limits; each project of the fit has one without.
+    The line of the prior has limits. Each project of the fit has a line without limits.
 
     The arguments are those of :func:`memlab.law`. The columns are ``project`` (missing for the
     prior itself), ``share``, ``evidence``, ``memories``, ``cap``, and for the prior ``low`` and
@@ -683,7 +695,7 @@ def law_lines(
 
 
 def others_in_words(projects: int) -> str:
-    """Return the projects of a prior in words, by their number.
+    """Return the projects of a prior as a phrase, for use after "the data of".
 
     >>> others_in_words(9), others_in_words(32)
     ('nine other projects', '32 other stores that are searched')

@@ -233,7 +233,7 @@ def caps_along(
             middle_size = prior.geometric_mean_growth(prior.STRETCH) * start
             cap = prior.rank_at(reach, middle_size)
             rows.append((int(start), float(cap)))
-    likely_cap, _, _ = sizing.posterior.cap_for(share)
+    likely_cap = sizing.posterior.cap_for(share).cap
     rows.append((written_now, float(likely_cap)))
     return pd.DataFrame(rows, columns=[c.MEMORIES, prior.CAP])
 

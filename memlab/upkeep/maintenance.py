@@ -25,7 +25,15 @@ from memlab.settings_file import write_settings
 from memlab.sizing.in_force import policy_in_force
 from memlab.sources.base import Source
 from memlab.sources.opening import SourceLike, is_named_by_scheme, open_source, settings_of
-from memlab.text import DisplayMixin, TextPage, command, counted, in_bytes, without_passwords
+from memlab.text import (
+    DisplayMixin,
+    TextPage,
+    command,
+    counted,
+    in_bytes,
+    percent_as_given,
+    without_passwords,
+)
 from memlab.upkeep.health import Diagnosis, Status, doctor
 
 MAX_PLANS: Final = 3
@@ -541,7 +549,7 @@ class _Run:
         if not sizes.free or sizes.free < share * sizes.file:
             if not self._applies:
                 free = f"{free} before compacting"
-            return StepOutcome.NOTHING, f"{free}, less than {share:.0%}"
+            return StepOutcome.NOTHING, f"{free}, less than {percent_as_given(share)}"
         if not self._applies:
             checked_for_vacuum(self._source.name)
             return StepOutcome.WOULD, f"rewrite the file: {free}"

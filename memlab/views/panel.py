@@ -28,7 +28,7 @@ from memlab.settings import NO_SETTINGS, NUMBERS, SIZED, Sized
 from memlab.sizing import Advice, Sizing, Verdict, advise, prepare_sizing
 from memlab.sizing.goal import SizingGoal
 from memlab.sources.opening import open_source, save_store_settings, settings_of
-from memlab.text import command, counted, for_terminal, percent
+from memlab.text import command, counted, for_terminal, percent, percent_as_given
 
 LISTED: Final = 20
 """Maximum number of memories in the list of memories that a cap deletes."""
@@ -241,7 +241,7 @@ class SizingPanel:
         self.keep_recent = NumberBox(name="exactly", maximum=largest_cap, value=cap)
         whole_percents = {round(0.01 * percent, 2) for percent in range(50, 100)}
         targets = sorted(whole_percents | {target})
-        targets_in_words = [f"{100 * share:.4g}%" for share in targets]
+        targets_in_words = [percent_as_given(share) for share in targets]
         self.target = Slider(name="target", values=targets, texts=targets_in_words, value=target)
         self.token_budget = NumberBox(
             name="token budget", nothing="no budget", minimum=1, value=token_budget
@@ -374,7 +374,7 @@ class SizingPanel:
             picture.title,
             f"keep_recent = {facts['keep_recent']} serves {facts['references served']}",
             f"over the history {facts['over the history']}",
-            f"target {100 * self.advice.target:.4g}%",
+            f"target {percent_as_given(self.advice.target)}",
             self.advice.numbers,
         ]
         return "; ".join(phrase for phrase in phrases if phrase)

@@ -23,7 +23,7 @@ from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.growth.context import FutureDates, count_below_cut, cut_in_words
 from memlab.settings import SIZED, Sized
 from memlab.sizing.advice import Advice, BudgetAdvice
-from memlab.sizing.answer import CASES_THAT_KEEP_ALL, answer_by_use, case_of
+from memlab.sizing.answer import LOADED_CASES_THAT_KEEP_ALL, answer_by_use, case_of
 from memlab.sizing.backtest import Verdict
 from memlab.sizing.curve import BudgetSizing, Sizing
 from memlab.sizing.goal import SizingGoal, recommend
@@ -228,7 +228,7 @@ class Recommendation(DisplayMixin):
         source = self.evidence.source
         if source is None or source.index is None:
             return ""
-        if case_of(self.advice) not in CASES_THAT_KEEP_ALL:
+        if case_of(self.advice) not in LOADED_CASES_THAT_KEEP_ALL:
             return ""
         below = count_below_cut(present_rows(self.evidence.past))
         if not below:
@@ -540,9 +540,8 @@ def size(  # noqa: PLR0913 - each parameter is a separate option
     if limit is not None:
         goal = goal._replace(token_budget=limit.tokens)
     sizing, advice = recommend(
-        evidence.past, evidence.references, goal, tokens=unit == "tokens", now=evidence.now
+        evidence, evidence.references, goal, tokens=unit == "tokens", now=evidence.now
     )
-    advice = replace(advice, store=evidence.name)
     settings = {
         "target": goal.target,
         "token_budget": None if limit is not None else goal.token_budget,

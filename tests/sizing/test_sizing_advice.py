@@ -1,5 +1,6 @@
 """Recommendations: every verdict with its conditions and costs."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -17,6 +18,7 @@ from memlab.policies import TokenBudget
 from memlab.sizing import Verdict, advise, cap_curve, prepare_sizing, recommend_cap
 from memlab.sizing.curve import in_tokens
 from memlab.sizing.prior import mixture_prior
+from memlab.views import Recommendation
 from tests.support.frames import make_episodes, make_references
 from tests.support.histories import recommend_budget, recorded, simulate_history, work
 from tests.support.stores import run_sql
@@ -67,6 +69,34 @@ def test_store_that_memlab_does_not_change_gets_no_command() -> None:
     assert replace(advice, source="claude-mem:x.db").command() is None
 
 
+def recommendation_for_a_graph(tmp_path: Path) -> Recommendation:
+    """Size a store that memlab only reads, and whose system has no settings."""
+    file = tmp_path / "memory.jsonl"
+    entity = {"type": "entity", "name": "a", "entityType": "note", "observations": ["x"]}
+    file.write_text(json.dumps(entity) + "\n")
+    return memlab.size(f"mcp-graph:{file}", explain=True)
+
+
+def test_read_only_store_without_settings_gets_no_steps(tmp_path: Path) -> None:
+    sized = recommendation_for_a_graph(tmp_path)
+    advice = replace(sized.advice, weight=1.0)  # no lines on how to collect reads
+    assert advice.next_steps(source=sized.evidence.source) == []
+
+
+def test_steps_of_a_read_only_store_begin_with_no_blank_line(tmp_path: Path) -> None:
+    steps = recommendation_for_a_graph(tmp_path).next_steps()
+    assert steps[0].startswith("for a number of its own")
+
+
+TARGET_NEAR_ONE = 0.996
+
+
+@pytest.mark.parametrize("fact", ["target", "rule"], ids=["target of the page", "rule of the page"])
+def test_target_is_printed_as_it_was_given(fact: str) -> None:
+    advice = recommend_cap(make_episodes(1000), target=TARGET_NEAR_ONE)
+    assert "99.6%" in dict(advice.sheet().facts)[fact]
+
+
 def test_prior_matches_the_store_kind_of_evidence() -> None:
     frame, references = near()
     references = references.assign(kind=pd.Categorical(references["kind"], REFERENCE_KINDS))
@@ -105,7 +135,12 @@ def test_prior_of_a_searched_store_is_that_of_reads() -> None:
 
 def test_answer_names_the_store_as_it_was_given() -> None:
     store = str(memlab.store_path("two_years"))
-    for advice in (recommend_cap(store, token_budget=100), memlab.size(store, token_budget=100)):
+    for advice in (
+        recommend_cap(store, token_budget=100),
+        memlab.size(store, token_budget=100),
+        advise(prepare_sizing(store), token_budget=100),
+        advise(in_tokens(prepare_sizing(store)), token_budget=100),
+    ):
         assert f"memlab floor {store} shows" in advice.answer
 
 

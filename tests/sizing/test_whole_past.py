@@ -147,7 +147,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "find_references": memlab.find_references,
     "count_references": memlab.evidence.count_references,
     "recommend_cap": lambda store: replace(memlab.recommend_cap(store), store="").to_json(),
-    "recommend_budget": lambda store: recommend_budget(store).to_json(),
+    "recommend_budget": lambda store: replace(recommend_budget(store), store="").to_json(),
     "prepare_sizing": lambda store: memlab.sizing.prepare_sizing(store).curve,
     "cap_curve": cap_curve,
     "backtest_cap": backtest_cap,

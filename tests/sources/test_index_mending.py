@@ -361,7 +361,7 @@ def test_longer_lines_push_no_fixed_load_bearing_line_out(folder: Path) -> None:
 
 
 def folder_with_unlisted_file(folder: Path) -> ClaudeCode:
-    """Make a newest-first index of which a start loads m8 to m5; m5 is load-bearing, m9 unlisted."""
+    """Make an index of which a start loads m8 to m5; m5 is load-bearing, and m9 has no line."""
     source = long_folder(folder, 10)
     write_memory(folder, "m5.md", memory("m 5", "feedback"), at(5))
     write_index(folder, [f"- [M {number}](m{number}.md)" for number in reversed(range(9))])
