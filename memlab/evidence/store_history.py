@@ -446,7 +446,7 @@ class _Snapshot:
         self._files: FileStates | None = None
         """The states of the store's files when the rows were read."""
         self._is_current = False
-        """Whether the caller holds the store unchanged, so that rows and deletions fit each other."""
+        """Whether the caller holds the store unchanged, so that deletions fit the rows."""
 
     @property
     def loaded(self) -> pd.DataFrame | None:
