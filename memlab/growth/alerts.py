@@ -12,7 +12,7 @@ import numpy as np
 from memlab import columns as c
 from memlab.errors import MemlabError
 from memlab.frame.fields import Arrays, Ints
-from memlab.growth.context import NO_ALERT_BELOW, largest_start, loaded_at_start
+from memlab.growth.context import NO_ALERT_BELOW, loaded_at_start
 from memlab.growth.summary import StoreSummary
 from memlab.items import CHARS_PER_TOKEN
 from memlab.sources.base import Source, has_past, knows_losses
@@ -103,11 +103,6 @@ class AlertData(NamedTuple):
     rows: "pd.DataFrame | None" = None
 
     @property
-    def start_tokens(self) -> int:
-        """Tokens of the largest start; 0 if no start loads anything."""
-        return largest_start(self.memories)
-
-    @property
     def loaded_tokens(self) -> Ints:
         """Tokens of each memory that a start loads; 0 for the others."""
         return self.memories.tokens * loaded_at_start(self.memories)
@@ -135,13 +130,13 @@ def facts_of(alerts: Sequence[Alert], summary: StoreSummary) -> list[tuple[str, 
 
     A cost that is a part of a start is listed with the tokens of the whole start.
     """
-    start_tokens = summary.boot.tokens + summary.index_overhead
     has_one_start = len(summary.starts) <= 1
     facts = []
     for alert in alerts:
         cost = f"{counted(alert.tokens, 'tokens')} {alert.basis}"
-        if alert.basis == A_START and has_one_start and alert.tokens < start_tokens:
-            cost = f"{alert.tokens:,} of {counted(start_tokens, 'tokens')} {alert.basis}"
+        if alert.basis == A_START and has_one_start and alert.tokens < summary.start_tokens:
+            start_tokens = counted(summary.start_tokens, "tokens")
+            cost = f"{alert.tokens:,} of {start_tokens} {alert.basis}"
         facts.append((cost, f"{alert.name}: {alert.message}"))
         if alert.command:
             facts.append(("", alert.command))
@@ -177,7 +172,7 @@ def _never_compacted(data: AlertData) -> Iterator[_Finding]:
     """Find prunable memories of a store that has no cap and was never compacted."""
     prunable = data.summary.boot.prunable
     pace = data.summary.pace
-    if not data.start_tokens or prunable.tokens < NO_ALERT_BELOW or _is_kept_small(data):
+    if not data.summary.loads_any or prunable.tokens < NO_ALERT_BELOW or _is_kept_small(data):
         return
     description = f"{data.summary.prunable_in_words()}, which a cap could delete"
     if pace and pace.per_day:
@@ -204,12 +199,14 @@ def _is_kept_small(data: AlertData) -> bool:
 def _one_large(data: AlertData) -> Iterator[_Finding]:
     """Find a memory that is a large share of a start."""
     tokens = data.loaded_tokens
-    if not data.start_tokens or tokens.max() < max(NO_ALERT_BELOW, LARGE_SHARE * data.start_tokens):
+    start_tokens = data.summary.start_tokens
+    min_tokens = max(NO_ALERT_BELOW, LARGE_SHARE * start_tokens)
+    if not data.summary.loads_any or tokens.max(initial=0) < min_tokens:
         return
     largest = int(tokens.argmax())
     label = "prunable" if data.memories.prunable[largest] else "load-bearing"
-    share = tokens[largest] / data.start_tokens
-    description = f"{data.memories.memory_id[largest]}, {label}, is {percent(share, 0)} of a start"
+    share = percent(tokens[largest] / start_tokens, decimals=0)
+    description = f"{data.memories.memory_id[largest]}, {label}, is {share} of a start"
     yield _Finding(description, int(tokens[largest]), ("rows", data.name, "--where", label))
 
 
@@ -218,10 +215,11 @@ def _ten_largest(data: AlertData) -> Iterator[_Finding]:
     tokens = data.loaded_tokens
     largest = int(np.sort(tokens)[-TOP:].sum())
     loaded = int((tokens > 0).sum())
-    if not data.start_tokens or loaded < MIN_MEMORIES_FOR_TOP:
+    start_tokens = data.summary.start_tokens
+    if not data.summary.loads_any or loaded < MIN_MEMORIES_FOR_TOP:
         return
-    if largest >= max(NO_ALERT_BELOW, TOP_SHARE * data.start_tokens):
-        share = percent(largest / data.start_tokens, 0)
+    if largest >= max(NO_ALERT_BELOW, TOP_SHARE * start_tokens):
+        share = percent(largest / start_tokens, decimals=0)
         description = f"{TOP} of {counted(loaded)} are {share} of a start"
         yield _Finding(description, largest, ("rows", data.name, "--limit", str(TOP)))
 
@@ -236,7 +234,7 @@ def _never_read(data: AlertData) -> Iterator[_Finding]:
 
             with suppress(MemlabError):  # memlab size reports a broken log
                 log = reads_by_settings(settings, data.source)
-    if log is None or not data.start_tokens:
+    if log is None or not data.summary.loads_any:
         return
     from memlab.evidence.reads import reading_chances
     from memlab.evidence.usage import MIN_DAYS, MIN_READS
@@ -262,7 +260,7 @@ def _never_read(data: AlertData) -> Iterator[_Finding]:
 
 def _cut(data: AlertData) -> Iterator[_Finding]:
     """Find text that a start cuts off at a limit; ``memlab doctor`` warns of it too."""
-    if data.source is None or (not data.start_tokens and not data.summary.index_overhead):
+    if data.source is None or not data.summary.start_tokens:
         return
     for diagnostic in data.source.diagnostics():
         if diagnostic.chars_cut:
@@ -276,7 +274,8 @@ def _cut(data: AlertData) -> Iterator[_Finding]:
 def _not_read(data: AlertData) -> Iterator[_Finding]:
     """Find files that an index names, but that no memlab command reads.
 
-    A start loads the lines of the index that name these files, but memlab knows no memory of them.
+    A start loads the lines of the index that name these files, but memlab reads no memory from
+    these files.
     """
     if data.source is None or not data.summary.index_overhead:
         return

@@ -230,7 +230,7 @@ def largest_start(memories: Arrays) -> int:
 
 
 def boot_of(memories: Arrays, rows: Flags) -> Boot:
-    """Return the size of a start, counting only the memories in `rows`."""
+    """Return the size of a start; `rows` flags the memories that count."""
     loaded = rows & loaded_at_start(memories)
     total = size_of(memories, loaded)
     prunable = size_of(memories, loaded & memories.prunable)
@@ -245,7 +245,7 @@ def boot_of(memories: Arrays, rows: Flags) -> Boot:
 
 
 def size_of(memories: Arrays, rows: Flags) -> Size:
-    """Return the number of memories in `rows` and their tokens."""
+    """Count the memories that `rows` flags, and their tokens."""
     return Size(int(rows.sum()), int(memories.tokens[rows].sum()))
 
 
@@ -261,10 +261,12 @@ def cut_in_words(present: "pd.DataFrame") -> str:
 
     The text is empty if the index is not cut.
     """
-    if not count_below_cut(present):
+    if c.LOADED_AT_START not in present:
         return ""
     active = present[present[c.ACTIVE]]
     loaded = active[active[c.LOADED_AT_START]]
+    if len(loaded) == len(active):
+        return ""
     tokens = f"{int(loaded[c.TOKENS].sum()):,} of their {int(active[c.TOKENS].sum()):,} tokens"
     return (
         f"is cut: a start loads {len(loaded):,} of the {len(active):,} memories that it names, "
@@ -376,7 +378,8 @@ def growth_curve(frame: "HistoryLike", *, freq: str | None = None) -> "pd.DataFr
     -------
     pandas.DataFrame
         Columns as in :data:`memlab.columns.GROWTH_DTYPES`. The index ``at`` has instants in UTC:
-        the first is before the first row was written, and the last is not before the last row was.
+        the first is before the first row was written, and the last is at or after the time of the
+        last row.
         Prunable shares are NaN while no row is active. ``attrs`` has the token rule, the caveat as
         a sentence, and the number of rows without a usable time.
 

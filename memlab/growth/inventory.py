@@ -246,8 +246,8 @@ def _cells_of(store: Store) -> tuple[str | int, ...]:
     """Return the cells of a store."""
     return (
         store.system,
-        or_dash(store.memories, "{:,}"),
-        or_dash(store.tokens_at_start, "{:,}"),
-        or_dash(store.last_written, "{:%Y-%m-%d}"),
+        or_dash(store.memories, "{:,}".format),
+        or_dash(store.tokens_at_start, "{:,}".format),
+        or_dash(store.last_written, "{:%Y-%m-%d}".format),
         store.location,
     )

@@ -180,6 +180,12 @@ class StoreSummary(DisplayMixin):
     index_overhead: int = 0
 
     @property
+    def start_tokens(self) -> int:
+        """Tokens of the largest start, with the text of the index that belongs to no memory."""
+        largest = max((start.tokens for start in self.starts), default=0)
+        return self.index_overhead + (largest if self.loads_any else 0)
+
+    @property
     def prunable_not_loaded(self) -> int:
         """Number of active prunable rows that a start does not load."""
         return self.not_loaded.memories - self.floor_not_loaded.memories
@@ -268,13 +274,15 @@ def summarize(
         now=moment_or_now(now, call="memlab.growth.summarize"),
         threshold=None if threshold is None else whole_number("threshold", threshold),
         token_rule=str(frame.attrs.get(c.TOKEN_RULE, "")),
+        index_overhead=frame.attrs.get(c.INDEX_TOKENS, 0),
     )
 
 
 def past_arrays(source: "Source", *, on_bad_row: "OnBadRow" = "raise") -> tuple[Arrays, str]:
-    """Return the arrays of a store's whole past, and an empty error message.
+    """Return the arrays of a store's whole past, and an error message.
 
-    If the archive cannot be read, return the arrays of the present memories and the error message.
+    The message is empty unless the archive cannot be read. The arrays then have only the present
+    memories.
     """
     from memlab.frame.labelling import read_memories
     from memlab.sources.base import has_past

@@ -17,7 +17,7 @@ from memlab.growth.alerts import ALERTS, Alert
 from memlab.growth.context import NO_ALERT_BELOW
 from memlab.settings import FILE
 from memlab.views.findings import examine
-from tests.support.claude_store import memory, write_memories, write_memory
+from tests.support.claude_store import memory, write_index, write_memories, write_memory
 from tests.support.openclaw_store import days_before, write_workspace
 from tests.support.repositories import Repository
 from tests.support.shell import output_of
@@ -112,6 +112,27 @@ def test_each_alert_has_its_cost_and_command(
     store = make_store(tmp_path)
     raised = [(alert.name, alert.tokens, alert.command) for alert in alerts(store).values()]
     assert raised == expected
+
+
+def folder_with_long_lines_and_index_prose(folder: Path) -> Path:
+    """Write an index with 45 entries, ten of which are long, and with prose of its own."""
+    names = [f"m{number}" for number in range(45)]
+    write_memories(folder / "memory", *names)
+    prose = [f"Rule {number}: {'text of the index ' * 12}" for number in range(15)]
+    hooks = ["x" * 1_000] * 10 + ["short"] * 35
+    entries = [f"- [{name}]({name}.md) {hook}" for name, hook in zip(names, hooks, strict=True)]
+    write_index(folder / "memory", [*prose, *entries])
+    return folder / "memory"
+
+
+def test_shares_are_of_the_start_that_is_listed(tmp_path: Path) -> None:
+    store = folder_with_long_lines_and_index_prose(tmp_path)
+    overview = memlab.show(store, now=NOW)
+    start = overview.summary.boot.tokens + overview.summary.index_overhead
+    (alert,) = [alert for alert in overview.alerts if alert.name == "the ten largest"]
+    assert alert.message == f"10 of 45 memories are {alert.tokens / start:.0%} of a start"
+    assert f"{alert.tokens:,} of {start:,} tokens a start" in str(overview)
+    assert examine(store, now=NOW).alerts == overview.alerts
 
 
 SIZES = st.tuples(st.sampled_from(["episodic", "semantic"]), st.integers(0, 9_000))
