@@ -251,11 +251,12 @@ class MemoryBrowser(DisplayMixin):
         for name in names:
             if name not in known_names:
                 raise ValueError(f"no group {name!r}; there are {', '.join(known_names)}")
-        self._chosen_groups = set(names)
+        chosen = set(names)
+        # The selection of one chart filters before that of the next is set.
         for chart in self._group_charts:
             if chart.widget is not None:
-                selected = [name for name in chart.members if name in self._chosen_groups]
-                chart.widget.selected = selected
+                chart.widget.selected = [name for name in chart.members if name in chosen]
+        self._chosen_groups = chosen
         self._filter()
 
     def show_all(self) -> None:
@@ -386,13 +387,13 @@ class MemoryBrowser(DisplayMixin):
         if not self._is_deleted.any():
             return past
         past = past.copy()
-        deleted_ids = self.memories.loc[self._is_deleted, c.MEMORY_ID]
-        is_deleted = past[c.MEMORY_ID].isin(deleted_ids) & past[c.DELETED_AT].isna()
+        deleted_positions = self.memories.loc[self._is_deleted, c.POSITION]
+        is_deleted = past[c.POSITION].isin(deleted_positions) & past[c.DELETED_AT].isna()
         past.loc[is_deleted, c.DELETED_AT] = pd.Timestamp(now_utc())
         return past
 
     def _redraw_charts(self) -> None:
-        """Draw the charts anew, after a deletion or its undo; what is selected stays so."""
+        """Draw the charts again after a deletion or its undo; keep the selection, and filter."""
         self._make_charts()
         self._connect_charts()
         self._show_tabs()
@@ -694,7 +695,6 @@ class MemoryBrowser(DisplayMixin):
         self._deletions.append(_Deletion(receipt, is_deleted_now))
         self._is_deleted |= is_deleted_now
         self._redraw_charts()
-        self._filter()
         self._show_message(f"{receipt}\n\n{_NEXT_STEP_TO_UNDO}")
 
     def _undo_clicked(self, _: Any) -> None:
@@ -710,7 +710,6 @@ class MemoryBrowser(DisplayMixin):
         self._deletions.pop()
         self._is_deleted &= ~deletion.is_deleted
         self._redraw_charts()
-        self._filter()
         self._show_message(f"{counted(restored.memories)} restored, each at its place")
 
     def _show_refusals(self, reasons: Sequence[str]) -> None:

@@ -97,6 +97,17 @@ def test_groups_unite_within_a_kind_and_intersect_across(browser: MemoryBrowser)
     assert browser.shown.empty
 
 
+def test_groups_of_both_charts_can_be_named_together(browser: MemoryBrowser) -> None:
+    browser.show_groups("episodes")
+    episodes_shown = set(browser.shown["memory_id"])
+    browser.show_groups("oldest quarter")
+    oldest = set(browser.shown["memory_id"])
+    browser.show_groups("episodes", "oldest quarter")
+    assert set(browser.shown["memory_id"]) == episodes_shown & oldest
+    assert browser.context.selected == ["episodes"]
+    assert browser.usage.selected == ["oldest quarter"]
+
+
 def test_groups_by_reads_filter_by_count(browser: MemoryBrowser) -> None:
     browser.show_groups("read never")
     assert (browser.shown["reads"] == 0).all()
@@ -284,6 +295,19 @@ def test_charts_count_no_memory_that_was_deleted_here(tmp_path: Path) -> None:
     assert "8 prunable beside 2 load-bearing memories" in own.curve.html
     own.context.selected = []
     assert len(own.shown) == 10
+
+
+def test_groups_of_both_charts_stay_chosen_after_a_deletion(tmp_path: Path) -> None:
+    store = memlab.copy_store(STORE, tmp_path / "memory.db")
+    own = memlab.browse(store, log=LOG, now=NOW)
+    own.show_groups("episodes", "oldest quarter")
+    shown = own.shown["memory_id"].tolist()
+    own.select(shown[:1])
+    own.plan_button.click()
+    own.delete_button.click()
+    assert own.shown["memory_id"].tolist() == shown[1:]
+    assert own.context.selected == ["episodes"]
+    assert own.usage.selected == ["oldest quarter"]
 
 
 def test_a_deletion_can_be_repeated_after_an_undo(own: MemoryBrowser, tmp_path: Path) -> None:
