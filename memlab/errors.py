@@ -128,7 +128,7 @@ class AlreadyAppliedError(MemlabError):
     Attributes
     ----------
     applied_at : datetime or None
-        When the plan was applied; None for a plan that changes an index.
+        When the plan was applied; None only in an error that memlab did not raise.
     restored : int
         The number of memories that it deleted and that were restored since.
     """

@@ -9,7 +9,7 @@ import re
 import shlex
 import textwrap
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from functools import partial
@@ -393,13 +393,13 @@ def verb_for(count: int, plural: str) -> str:
 
 
 def signed_percent(share: float) -> str:
-    """Return a share in percent with its sign; zero has none.
+    """Return a share in percentage points with its sign; zero has none.
 
     >>> signed_percent(0.29), signed_percent(-0.001)
     ('+29', '0')
     """
-    percent = round(100 * share)
-    return f"{percent:+}" if percent else "0"
+    points = round(100 * share)
+    return f"{points:+}" if points else "0"
 
 
 def zoneless_in_words(count: int) -> str:
@@ -428,7 +428,7 @@ _SHARE_TOLERANCE: Final = 1e-9
 
 
 def percent(share: float, decimals: int = 1) -> str:
-    """Return a share in percent. Only all is 100%, and only none is 0%.
+    """Return a share in percent. Only a share of 1 is 100%, and only a share of 0 is 0%.
 
     >>> [percent(share) for share in (0, 0.0001, 0.25, 0.9996, 1)]
     ['0.0%', '0.1%', '25.0%', '99.9%', '100.0%']
@@ -453,15 +453,15 @@ def percent_as_given(share: float) -> str:
     return percent(share, 2) if digits == "100" and share < 1 else f"{digits}%"
 
 
-def or_dash(value: Any, form: str = "") -> str:
-    """Return a share in percent, or another formatted value; a dash for None and NaN.
+def or_dash(value: Any, form: Callable[[Any], str] = percent) -> str:
+    """Format a value, by default as a share in percent; return a dash for None and NaN.
 
-    >>> or_dash(0.25), or_dash(None), or_dash(float("nan")), or_dash(1200, "{:,}")
+    >>> or_dash(0.25), or_dash(None), or_dash(float("nan")), or_dash(1200, "{:,}".format)
     ('25.0%', '–', '–', '1,200')
     """
     if value is None or value != value:  # noqa: PLR0124 - not a number
         return "–"
-    return form.format(value) if form else percent(value)
+    return form(value)
 
 
 def reads_as_number(cell: Cell) -> bool:

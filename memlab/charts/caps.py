@@ -284,11 +284,12 @@ def mark_trade_off(
         labels.write(x, y, marked.name, marked.colour, above=above, weight="bold")
     # A narrow chart has room for the powers of ten only.
     named_caps = _LABELLED_CAPS[::3] if plot.is_narrow else _LABELLED_CAPS
-    for round_cap in curve.index.intersection(named_caps):  # where there is room
+    for round_cap in curve.index.intersection(named_caps):
         row = _row_of_cap(curve, int(round_cap))
         x = float(row["boot_tokens_p95"])
         y = float(row["served"])
-        if labels.write(x, y, f"{round_cap:,}", palette.muted) is not None:
+        has_room = labels.write(x, y, f"{round_cap:,}", palette.muted) is not None
+        if has_room:
             options_of_dot: dict[str, Any] = {
                 "markersize": 4,
                 "label": "_named",
@@ -360,7 +361,8 @@ def _curve_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) ->
     """Return the title of a curve: its finding on the cap, or on the recommended ones."""
     if cap is not None:
         row = _row_of_cap(curve, cap)
-        limits = f"limits {100 * row['low']:.0f} to {100 * row['high']:.0f}%"
+        low = percent(row["low"], decimals=0).removesuffix("%")
+        limits = f"limits {low} to {percent(row['high'], decimals=0)}"
         served = f"{format_share(float(row['served']))} of references ({limits})"
         return f"keep_recent = {cap:,} serves an estimated {served}"
     if advice is None:
@@ -381,9 +383,10 @@ def _curve_note(advice: Advice | None) -> str:
     if advice is None:
         return "A cap is for the growing store: the limits are for its next stretch."
     validity = f"The caps are valid until {advice.until:,} episodes are written."
-    own = percent(advice.weight, 0)
-    others = percent(1 - advice.weight, 0)
-    return f"Estimated: {own} from this store, {others} from other projects. {validity}"
+    own_share = percent(advice.weight, decimals=0)
+    prior_share = percent(1 - advice.weight, decimals=0)
+    weights = f"{own_share} from this store, {prior_share} from other projects"
+    return f"Estimated: {weights}. {validity}"
 
 
 def _cap_serving(curve: pd.DataFrame, wanted_share: float) -> int:
@@ -411,8 +414,8 @@ def _trade_title(plot: Plot, curve: pd.DataFrame, advice: Advice | None, cap: in
         )
     if advice.verdict not in _VERDICTS_WITH_NUMBERS:
         return _meaning(advice)
-    # The answer states the tokens of a start today. The chart has those of past starts, so that a
-    # number of tokens here would be another one.
+    # The tokens of the answer are those of a start today, those of the chart are of past starts.
+    # So the title names caps instead.
     caps = f"a cap of {advice.keep_recent or 0:,} (safe) or {advice.likely or 0:,} (likely)"
     return f"Serving {percent_as_given(advice.target)} of references takes {caps}"
 

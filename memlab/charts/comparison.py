@@ -15,7 +15,7 @@ from memlab import columns as c
 from memlab.charts import parts
 from memlab.charts.figure import HOLLOW_GLYPHS, Style, on_own_figure, style_of
 from memlab.evidence.usage import SIZES, USE_GROUPS, AgeOrUse, other_stores
-from memlab.text import counted, for_terminal
+from memlab.text import counted, for_terminal, percent
 
 BEST: Final = "the best that could be done"
 """Label of the optimal offline bound."""
@@ -227,7 +227,7 @@ def plot_overlap(
         cell.set(facecolor=palette.ink, alpha=0.0 if np.isnan(value) else 0.35 * value)
         ax.add_patch(cell)
         if len(shares) <= _MAX_ANNOTATED:
-            text = "–" if np.isnan(value) else f"{100 * value:.0f}"
+            text = "–" if np.isnan(value) else percent(value, decimals=0).removesuffix("%")
             ax.text(
                 column,
                 row,

@@ -348,8 +348,6 @@ DPI: Final = 100
 SUBTITLE: Final = "subtitle"
 FOOTNOTE: Final = "footnote"
 """The ``gid`` of a text that is a subtitle or a footnote."""
-_LABEL: Final = None
-"""The ``gid`` of all other texts."""
 
 
 class Chart(Figure):
@@ -388,19 +386,26 @@ class Chart(Figure):
         if legend:
             artists += legend.get_texts()
         artists += ax.texts
-        texts_by_gid: dict[str | None, list[str]] = {SUBTITLE: [], FOOTNOTE: [], _LABEL: []}
+        subtitles = []
+        footnotes = []
+        labels = []
         for artist in artists:
             text = " ".join(artist.get_text().split())
-            if text:
-                texts_by_gid.setdefault(artist.get_gid(), []).append(text)
+            if not text:
+                continue
+            if artist.get_gid() == SUBTITLE:
+                subtitles.append(text)
+            elif artist.get_gid() == FOOTNOTE:
+                footnotes.append(text)
+            elif text not in labels:
+                labels.append(text)
         names_of_axes = [name for name in (ax.get_ylabel(), ax.get_xlabel()) if name]
-        labels = list(dict.fromkeys(texts_by_gid[_LABEL]))  # each text once
-        sentences = [self.title, *texts_by_gid[SUBTITLE]]
+        sentences = [self.title, *subtitles]
         if names_of_axes:
             sentences.append(f"Axes: {'; '.join(names_of_axes)}")
         if labels:
             sentences.append(f"Labels: {'; '.join(labels)}")
-        sentences += texts_by_gid[FOOTNOTE]
+        sentences += footnotes
         return " ".join(f"{sentence.rstrip('.')}." for sentence in sentences if sentence)
 
     def svg(self) -> str:

@@ -145,7 +145,7 @@ def plot_fleet_growth(weeks: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
 
 
 class _Group(NamedTuple):
-    """Stores for which the same cap helps: their membership, mark, colour and name."""
+    """A group of stores in the chart of caps: its members, mark, colour and name."""
 
     members: npt.NDArray[np.bool_]
     marker: str

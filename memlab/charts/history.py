@@ -19,10 +19,10 @@ _LINE_STYLES: Final = ("-", (0, (6, 1.5)), (0, (3, 1.2)), (0, (6, 1.5, 1, 1.5)),
 
 
 class _LawData(NamedTuple):
-    """The names of the observed stores of a law, and of their references."""
+    """The name of the observed stores of a law, and the footnote on what counts as a reference."""
 
-    stores: str
-    references: str
+    store_name: str
+    footnote: str
 
 
 _LAWS: Final = {
@@ -307,8 +307,9 @@ def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     needed = measured["needed"].to_numpy(dtype=float)
     low = max(1.0, min(chosen.min(), needed.min()))
     high = max(1.0, chosen.max(), needed.max())
-    # leave room for a number on both sides: this share of the axis
+    # Leave room for a number on both sides: this share of the axis
     margin = 0.3 if plot.is_narrow else 0.1
+    # and, on a short axis, at least this factor.
     min_factor = 10.0 if plot.is_narrow else 2.3
     factor = max(min_factor, (high / low) ** (margin / (1 - 2 * margin)))
     x_limits = (max(0.7, low / factor), high * factor)
@@ -396,10 +397,10 @@ def plot_law(
     factor = _factor_of_doubling(law)
     plot.draw_heading(
         f"For {served}, a store twice as large takes a cap {factor:.2g} times as large",
-        f"Thin: {counted(len(projects), data.stores)}, each from stretch to stretch in which "
+        f"Thin: {counted(len(projects), data.store_name)}, each from stretch to stretch in which "
         "it doubled. Shade: limits for the next stretch of a store of which nothing is known.",
     )
-    notes = [f"{data.references}; a small stretch has few, and jumps."]
+    notes = [f"{data.footnote}; a small stretch has few, and jumps."]
     if evidence == "references":  # the names of stores mean nothing to a reader
         last_caps = projects["cap"].last().sort_values(ascending=False)
         names = ", ".join(str(name) for name in last_caps.index)

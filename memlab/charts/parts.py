@@ -22,7 +22,7 @@ from memlab import columns as c
 from memlab.charts.figure import FOOTNOTE, LAYOUT_MARGINS, PAD, SUBTITLE, Chart, palette_of
 from memlab.charts.hover import ABOVE_AREAS, HoverValues, reserve_areas
 from memlab.sizing import Advice
-from memlab.text import counted, for_terminal, percent_as_given
+from memlab.text import counted, for_terminal, percent, percent_as_given
 
 EMPTY_HEIGHT: Final = 1.7
 """Height in inches of a chart that has no data to draw."""
@@ -736,19 +736,13 @@ def format_short(value: float) -> str:
 
 
 def format_share(value: float) -> str:
-    """Write a share in percent; only a share of exactly 0 or 1 becomes 0% or 100%.
+    """Write a share in percent, with a decimal if it is small or large.
 
-    >>> [format_share(v) for v in (0, 0.004, 0.5, 0.987, 0.9996, 1)]
-    ['0%', '0.4%', '50%', '98.7%', '>99.9%', '100%']
+    >>> [format_share(v) for v in (0, 0.0004, 0.5, 0.987, 0.9996, 1)]
+    ['0%', '0.1%', '50%', '98.7%', '99.9%', '100%']
     """
-    if value in {0, 1}:
-        return f"{value:.0%}"
-    if 0 < value < 0.001:
-        return "<0.1%"
-    if 0.999 < value < 1:
-        return ">99.9%"
-    digits = 1 if value < 0.1 or value > 0.9 else 0
-    return f"{100 * value:.{digits}f}%"
+    has_decimal = 0 < value < 0.1 or 0.9 < value < 1
+    return percent(value, decimals=1 if has_decimal else 0)
 
 
 class _ShareLocator(MaxNLocator):

@@ -152,17 +152,19 @@ def _print_warnings_once() -> Iterator[None]:
 def _sanitize_usage_errors() -> Iterator[None]:
     """Remove control characters and passwords from usage errors that the block raises.
 
-    For an unknown option, suggest only the options that it is the beginning of, if there are any.
+    For an unknown option, suggest only the options that it is the beginning of. If there are none,
+    suggest the similar ones, but not --help.
     """
     try:
         yield
     except click.ClickException as error:
         if isinstance(error, click.NoSuchOption):
-            similar = [name for name in error.possibilities or () if name != "--help"]
+            similar = error.possibilities or ()
             longer = [name for name in similar if name.startswith(error.option_name)]
+            without_help = [name for name in similar if name != "--help"]
             # click declares the attributes of its errors as final, so type checkers forbid an
             # assignment
-            vars(error)["possibilities"] = longer or similar
+            vars(error)["possibilities"] = longer or without_help
         if not isinstance(error, click.exceptions.NoArgsIsHelpError):  # help is no error
             vars(error)["message"] = for_terminal(without_passwords(error.message))
         raise

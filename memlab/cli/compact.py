@@ -150,7 +150,7 @@ def compact(
     if against is not None:
         _compare(against, plan, do_it=do_it)
     elif do_it:
-        # With --id the memories are named, so the last prunable one may be among them.
+        # --id names the memories, so the last prunable one may be deleted without --all.
         _apply_plan(source, plan, log, name=str(store), all_prunable=all_prunable or bool(ids))
     elif output.wants_json():
         output.print_text(_json_with(plan, _added_fields(source, plan, log, retires=retires)))
@@ -158,7 +158,7 @@ def compact(
         table_of_rows: list[TextPage | str] = []
         if list_rows and policy is not None and not plan.is_empty:
             table_of_rows = _costliest_not_kept(source, policy, log)
-        reason_if_empty = _reason_if_empty(source, plan)
+        reason_if_empty = _reason_if_empty(source, plan) if plan.is_empty else ""
         output.print_lines(
             *_settings_notes(source),
             *_effect_and_cost(source, plan, log),
@@ -219,7 +219,7 @@ def _check_merge_options(
 
 
 def _reason_if_empty(source: "Source", plan: "memlab.Plan") -> str:
-    """Return the reason why a plan changes nothing, if it does not."""
+    """Return the reason why a plan is empty."""
     if plan.merges:
         return f"no memory here can be merged into {plan.into}"
     if plan.total.memories:

@@ -17,12 +17,12 @@ from memlab.cli.policy import SettingsCommand, explain_policy_errors, policy_opt
 from memlab.clock import now_utc
 from memlab.files import check_writable
 from memlab.lazy import import_extra
-from memlab.text import Cell, Table, TextPage, command, counted, percent
+from memlab.text import Cell, Table, TextPage, command, counted, or_dash, percent
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Command = Callable[..., Any]
+CommandFunction = Callable[..., Any]
 Columns = Mapping[str, str | Callable[[Any], str | None]]
 """The columns of a table: by header, the field of a row, or a function from a row to its cell."""
 
@@ -206,7 +206,7 @@ def _cell(row: Any, field: str | Callable[[Any], str | None]) -> Cell:
 
 def job_options(
     *, saves_results: bool = True, prints_table: bool = True
-) -> Callable[[Command], Command]:
+) -> Callable[[CommandFunction], CommandFunction]:
     """Return a decorator that adds the fleet options to a command, which gets them as ``job``.
 
     `saves_results` adds the options on saved results, `prints_table` those on the output.
@@ -217,7 +217,7 @@ def job_options(
     if prints_table:
         options_to_add = [*options_to_add, *_OUTPUT_OPTIONS]
 
-    def add(function: Command) -> Command:
+    def add(function: CommandFunction) -> CommandFunction:
         @wraps(function)
         def with_job(**values: Any) -> Any:
             job_values = {}
@@ -250,13 +250,7 @@ def common_folder(names: Sequence[str]) -> str:
 
 def _percent(part: float, whole: float) -> str:
     """Write a part in percent of the whole; a dash if the whole is 0."""
-    return percent(part / whole) if whole else "–"
-
-
-_FLOOR_EXCEEDS: Final = "floor-exceeds-budget"
-_TARGET_EXCEEDS: Final = "target-exceeds-budget"
-_FAILING_VERDICTS: Final = (_FLOOR_EXCEEDS, _TARGET_EXCEEDS)
-"""Verdicts that make the exit code 1, because a person has to decide."""
+    return or_dash(part / whole if whole else None)
 
 
 SHOW_COLUMNS: Final[Columns] = {
@@ -267,13 +261,27 @@ SHOW_COLUMNS: Final[Columns] = {
     "share": lambda row: _percent(row.prunable_tokens, row.boot_tokens),
     "written": lambda row: None if row.last_at is None else f"{row.last_at:%Y-%m-%d}",
 }
+
+
+def _fits_in_words(row: Any) -> str | None:
+    """Return the largest cap in the token budget, and the share that it serves."""
+    if row.fits is None:
+        return None
+    return f"{row.fits:,} ({percent(row.fits_served, decimals=0)})"
+
+
+def _evidence_in_words(row: Any) -> str:
+    """Return the shares of the evidence that are of the store and of its fleet."""
+    return f"{percent(row.own, decimals=0)}/{percent(row.fleet, decimals=0)}"
+
+
 FITS: Final = "fits (serves)"
 """Header of the column that is shown with a token budget."""
 SIZE_COLUMNS: Final[Columns] = {
     "safe": "keep_recent",
     "likely": "likely",
-    FITS: lambda row: None if row.fits is None else f"{row.fits:,} ({percent(row.fits_served, 0)})",
-    "own/fleet": lambda row: f"{percent(row.own, 0)}/{percent(row.fleet, 0)}",
+    FITS: _fits_in_words,
+    "own/fleet": _evidence_in_words,
     "refs": "references",
     "would go": "deletes",
     "tokens": "boot_now",
@@ -282,12 +290,13 @@ SIZE_COLUMNS: Final[Columns] = {
 
 
 def _status_in_words(row: Any) -> str:
-    """Return the status of an applied plan, with the time if an earlier run applied it."""
+    """Return the status of a plan, with the time if an earlier run applied it."""
     from memlab.compaction.wire import minute_in_words
+    from memlab.fleet.change import AppliedStatus
 
-    if row.status == "applied":
-        return "applied"
-    return f"applied earlier, on {minute_in_words(row.applied_at)}"
+    if row.status == AppliedStatus.APPLIED:
+        return str(row.status)
+    return f"{row.status}, on {minute_in_words(row.applied_at)}"
 
 
 APPLY_COLUMNS: Final[Columns] = {
@@ -389,6 +398,7 @@ def size_fleet(
     memlab fleet size '/srv/agents/*/memory.db' --token-budget 20000
     """  # noqa: D301 - \b keeps the lines below it apart
     from memlab.sizing.answer import answer_of_fleet
+    from memlab.sizing.backtest import Verdict
 
     members = memlab.fleet.expand_names(names)
     folder = job.results_folder()
@@ -414,6 +424,7 @@ def size_fleet(
     facts = [("caps", f"{len(safe_caps):,} of {counted(len(table), 'stores')}")]
     if len(sized):
         facts += _size_facts(sized, cohort)
+    needs_decision = [Verdict.FLOOR_EXCEEDS_BUDGET, Verdict.TARGET_EXCEEDS_BUDGET]
     columns = dict(SIZE_COLUMNS)
     if sized["fits"].isna().all():
         del columns[FITS]
@@ -424,7 +435,7 @@ def size_fleet(
         *_steps_after_sizing(sized, names, token_budget),
         sort_by=table["boot_now"] - table["boot_after"],
         facts=facts,
-        fails=table["verdict"].isin(_FAILING_VERDICTS).any(),
+        fails=table["verdict"].isin(needs_decision).any(),
     )
 
 
@@ -445,18 +456,20 @@ def _steps_after_sizing(
     sized: "pd.DataFrame", names: tuple[str, ...], token_budget: int | None
 ) -> list[str]:
     """Return the next steps for stores that were sized: plans for a cap, and for the budget."""
+    from memlab.sizing.backtest import Verdict
+
     plan = command("fleet plan", *names)
     save = "--save-plan fleet-plan.json"
     steps = []
     if sized["deletes"].sum() > 0:
         steps += [
             "next: memlab size STORE --save    for each store, to save its cap; then",
-            f"      {plan} {save}    deletes by the saved caps",
+            f"      {plan} {save}    plans by the saved caps",
         ]
-    if token_budget is not None and sized["verdict"].eq(_TARGET_EXCEEDS).any():
+    if token_budget is not None and sized["verdict"].eq(Verdict.TARGET_EXCEEDS_BUDGET).any():
         policy = f"--policy tokens --max-tokens {token_budget}"
         steps.append(f"next: {plan} {policy} {save}    for the budget")
-    too_large_floors = int(sized["verdict"].eq(_FLOOR_EXCEEDS).sum())
+    too_large_floors = int(sized["verdict"].eq(Verdict.FLOOR_EXCEEDS_BUDGET).sum())
     if too_large_floors:
         margin = "      " if steps else "next: "
         stores = counted(too_large_floors, "stores")
@@ -471,7 +484,7 @@ def _cohort_in_words(cohort: "memlab.fleet.Cohort") -> str:
         return "nothing yet: too few stores have references; other projects' data is used"
     return (
         f"{counted(cohort.references, 'references')} of {counted(cohort.stores, 'stores')}; "
-        f"{percent(cohort.weight_at(0.9), 0)} of the weight for a store without references"
+        f"{percent(cohort.weight_at(0.9), decimals=0)} of the weight for a store without references"
     )
 
 
@@ -555,12 +568,14 @@ def apply_fleet(plan_file: Path, all_prunable: bool, job: FleetOptions) -> None:
     since, or to which memories were restored, is left out. If it is interrupted, the same command
     finishes it; nothing is applied twice.
     """
+    from memlab.fleet.change import AppliedStatus
+
     table = job.work(
         "apply", memlab.fleet.apply, plan_file, now=now_utc(), all_prunable=all_prunable
     )
     accepted = table[table["error"].isna()]
-    applied = accepted[accepted["status"] == "applied"]
-    applied_earlier = len(accepted) - len(applied)
+    applied = accepted[accepted["status"] == AppliedStatus.APPLIED]
+    applied_before = len(accepted) - len(applied)
     refused = len(table) - len(accepted)
     facts = []
     if len(applied):
@@ -572,11 +587,10 @@ def apply_fleet(plan_file: Path, all_prunable: bool, job: FleetOptions) -> None:
             ("at start", f"{before:,} -> {counted(after, 'tokens')}"),
         ]
     title = f"{len(applied):,} of {counted(len(table), 'stores')} applied"
-    if applied_earlier:
-        title += f", {applied_earlier:,} applied earlier"
-        facts.append(
-            ("applied earlier", f"{counted(applied_earlier, 'stores')}; nothing is applied twice")
-        )
+    if applied_before:
+        title += f", {applied_before:,} {AppliedStatus.APPLIED_BEFORE}"
+        stores = counted(applied_before, "stores")
+        facts.append((AppliedStatus.APPLIED_BEFORE, f"{stores}; nothing is applied twice"))
     title += f", {refused:,} refused"
     steps = [f"undo one: {undo}" for undo in accepted["undo"].head(1)]
     job.show(title, table, APPLY_COLUMNS, *steps, sort_by=table["deleted"], facts=facts)

@@ -256,7 +256,10 @@ def parse_assignment(text: str) -> tuple[str, str]:
 
 @contextmanager
 def explain_policy_errors(*policies: "memlab.Policy | None") -> Iterator[None]:
-    """Convert an error in the block to a PolicyError if the policies include a user's own class."""
+    """Convert an error in the block to a PolicyError if the policies include a user's own class.
+
+    The message names the file and the line.
+    """
     own_classes = []
     for policy in policies:
         if policy is None:

@@ -120,10 +120,10 @@ def _check_archive_options(
     *, copy: bool, upgrade: bool, drop: bool, list_or_export: bool, facts_too: bool, do_it: bool
 ) -> None:
     """Raise a UsageError if options of ``memlab archive`` do not go together."""
-    is_drop_or_listing = drop or list_or_export or facts_too
-    if copy and (upgrade or do_it or is_drop_or_listing):
+    has_other_option = drop or list_or_export or facts_too
+    if copy and (upgrade or do_it or has_other_option):
         raise click.UsageError("--copy takes no other option of this command")
-    if upgrade and is_drop_or_listing:
+    if upgrade and has_other_option:
         raise click.UsageError("--upgrade stands alone, or with --apply")
     if drop and list_or_export:
         raise click.UsageError(
@@ -177,14 +177,12 @@ def _drop(
     selection: dict[str, Any] = {"before": moment, "digest": digest, "facts_too": facts_too}
     if do_it:
         erasure = memlab.compaction.drop_archived(store, **selection)
+        last_line = f"dropped {counted(erasure.memories)} for good"
     else:
         erasure = memlab.compaction.plan_erasure(store, **selection)
-    if do_it:
-        last_line = f"dropped {counted(erasure.memories)} for good"
-    elif erasure.is_empty:
-        last_line = "nothing to drop"
-    else:
         last_line = "nothing was dropped; add --apply to do it"
+        if erasure.is_empty:
+            last_line = "nothing to drop"
     output.print_result(erasure, last_line, applied=do_it)
 
 

@@ -86,7 +86,8 @@ def _apply_locked(change: IndexChange, plan: IndexPlan) -> None:
     if entry is not None and entry.finished_at is not None:
         raise errors.AlreadyAppliedError(
             f"plan {plan.digest[:12]} was applied on {entry.finished_at:%Y-%m-%d %H:%M} UTC; make "
-            "a new plan"
+            "a new plan",
+            applied_at=entry.finished_at,
         )
     current = change.writer.index_now()
     if entry is not None and digest_of(current.data) == plan.digest_after:

@@ -5,10 +5,11 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from enum import StrEnum
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, cast
 
 import pyarrow as pa
 
@@ -552,6 +553,19 @@ def unpacked(packed: bytes) -> Plan:
     return Plan.from_json(content)
 
 
+class AppliedStatus(StrEnum):
+    """Whether a call applied a store's plan, or an earlier one did. The values are stored.
+
+    Examples
+    --------
+    >>> AppliedStatus("applied before").name
+    'APPLIED_BEFORE'
+    """
+
+    APPLIED = "applied"
+    APPLIED_BEFORE = "applied before"
+
+
 @dataclass(frozen=True)
 class Applied:
     """The result of applying one store's plan.
@@ -561,7 +575,8 @@ class Applied:
     digest : str
         SHA-256 of the store's plan.
     status : str
-        ``"applied"``, or ``"applied before"`` if an earlier run applied it.
+        ``"applied"``, or ``"applied before"`` if an earlier run applied it; see
+        :class:`AppliedStatus`.
     applied_at : datetime
         When the plan was applied.
     deleted : int
@@ -696,18 +711,18 @@ def apply_saved(location: str, saved: SavedPlan, **options: Any) -> Applied:
     plan = unpacked(saved.packed)
     if plan.digest != saved.digest:
         raise PlanError("its saved plan is not the one that was reviewed; make a new plan")
-    status = "applied"
+    status = AppliedStatus.APPLIED
     try:
         receipt = apply_to_store(plan, store=location, **options)
     except AlreadyAppliedError as error:
         if error.restored:
             raise  # the store is no longer as the plan left it
-        status = "applied before"
-        applied_at = error.applied_at or plan.made_at
+        status = AppliedStatus.APPLIED_BEFORE
+        applied_at = cast("datetime", error.applied_at)  # every plan of memories has it
         receipt = receipt_of(plan, open_source(location), applied_at)
     return Applied(
         digest=plan.digest,
-        status=status,
+        status=str(status),
         applied_at=receipt.applied_at,
         deleted=receipt.deleted,
         boot_before=receipt.boot_before.tokens,

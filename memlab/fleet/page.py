@@ -267,7 +267,9 @@ def _facts(findings: FleetFindings) -> Iterator[tuple[str, str, str]]:
     saved = int((sizes["boot_now"] - sizes["boot_after"]).sum())
     remark = f"{failed:,} could not be read" if failed else "all were read"
     yield "stores", f"{len(stores):,}", remark
-    share = f"{percent(prunable / boot, 0)} of it prunable" if boot else "nothing is loaded"
+    share = "nothing is loaded"
+    if boot:
+        share = f"{percent(prunable / boot, decimals=0)} of it prunable"
     yield "tokens at start", f"{boot:,}", f"{share} (characters / 4, an estimate)"
     yield "caps would save", f"{saved:,}", "tokens at start, of all stores together"
     free = float(stores["free_bytes"].sum())

@@ -302,7 +302,7 @@ def _run_alone(
             (outcome,) = outcomes
             return outcome
     message = (
-        "every process that read it was killed, so it was skipped; read it alone, with "
+        "every process that worked on it died, so it was skipped; read it alone, with "
         "more memory: memlab show"
     )
     return Outcome(name=member.name, error=message, kind=SET_ASIDE)

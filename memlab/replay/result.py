@@ -420,8 +420,8 @@ class Comparison(DisplayMixin):
             name,
             self._share(row["served"]),
             self._share(row["offline_optimum"]),
-            or_dash(row["boot_tokens_mean"], "{:,.0f}"),
-            or_dash(row["boot_tokens_p95"], "{:,.0f}"),
+            or_dash(row["boot_tokens_mean"], "{:,.0f}".format),
+            or_dash(row["boot_tokens_p95"], "{:,.0f}".format),
             int(row["deleted"]),
             last_cell,
         )

@@ -128,7 +128,7 @@ class Overview(DisplayMixin):
         return TextPage(title, facts, tables)
 
     def _named(self, table: Table) -> Table:
-        """Return the table of a start's parts with the name that this store's decisions have."""
+        """Return the table of a start's parts, with this store's name for semantic memories."""
         rows = []
         for part, *sizes in table.rows:
             name = f"  {self.semantic}" if part == "  decisions" else part

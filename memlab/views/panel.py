@@ -175,16 +175,17 @@ class SizingPanel:
         if budget is not None and cap > largest_in_budget:
             return f"no command: {self._over_budget(cap, budget)}"
         if self._store == ANY_STORE:
-            return "no command: these memories are a frame; memlab.explore of the store has one"
+            return "no command: these memories are a frame; memlab.explore(STORE) shows the command"
         return ""
 
     def _over_budget(self, cap: int, budget: int) -> str:
-        """Return when a cap takes more than the token budget: today, or only in the past."""
+        """Say whether a cap exceeds the token budget today, or only at past starts."""
         tokens = counted(budget, "tokens")
-        recalled = self._sizing.present.recalled
+        is_recalled = self._sizing.present.recalled
         if self._sizing.point_at(cap).boot_tokens > budget:
-            return f"that cap takes more than {tokens}{'' if recalled else ' at start'}"
-        moments = "moments" if recalled else "starts"
+            at_start = "" if is_recalled else " at start"
+            return f"that cap takes more than {tokens}{at_start}"
+        moments = "moments" if is_recalled else "starts"
         return f"that cap fits today, but over 5% of past {moments} would have taken more"
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:

@@ -378,7 +378,8 @@ class Recommendation(DisplayMixin):
         sentence = f"saved in {file}; {commands} use it, {validity}"
         if policy["name"] == "recent" and not settings.is_auto:
             verb = "retires" if settings.retire else "deletes"
-            sentence += f"; from now on maintain {verb} prunable memories beyond {advice.number:,}"
+            maintain = command("maintain", source.name, "--apply")
+            sentence += f"; {maintain} then {verb} prunable memories beyond {advice.number:,}"
         return sentence
 
     def _evidence(self) -> Iterator[tuple[str, str]]:

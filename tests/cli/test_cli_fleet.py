@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from memlab.cli.fleet import _percent
 from memlab.fleet import size
+from memlab.text import percent
 from tests.support.fleets import agent_store
 from tests.support.shell import output_of, run
 from tests.support.stores import episodes, run_sql, write_rows
@@ -91,13 +93,21 @@ def test_fleet_plan_review_and_apply(agents: Path) -> None:
     printed = run("fleet", "show", names).output
     assert re.search(r"on the disk +[\d.]+ MB, of which a vacuum gives back [\d.]+ MB", printed)
     second_page = output_of("fleet", "apply", file)
-    assert second_page.startswith("0 of 2 stores applied, 2 applied earlier, 0 refused\n")
-    assert len(re.findall("applied earlier, on [0-9-]+ [0-9:]+ UTC", second_page)) == 2
+    assert second_page.startswith("0 of 2 stores applied, 2 applied before, 0 refused\n")
+    assert len(re.findall("applied before, on [0-9-]+ [0-9:]+ UTC", second_page)) == 2
     assert "archived beside their stores" not in second_page
     assert "at start  " not in second_page.partition("\n\n")[0]
     second_records = records_in(output_of("fleet", "apply", file, "--csv"))
     assert [outcome["status"] for outcome in second_records] == ["applied before"] * 2
     assert "nothing to do" in output_of("fleet", "plan", names, "--keep-recent", 20)
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "text"),
+    [(9_997, 10_000, "99.9%"), (1, 100_000, "0.1%"), (4, 4, "100.0%"), (0, 4, "0.0%"), (0, 0, "–")],
+)
+def test_share_of_some_is_neither_none_nor_all(part: int, whole: int, text: str) -> None:
+    assert _percent(part, whole) == text
 
 
 def test_fleet_apply_refuses_plans_of_restored_stores(agents: Path) -> None:
@@ -107,7 +117,7 @@ def test_fleet_apply_refuses_plans_of_restored_stores(agents: Path) -> None:
     output_of("fleet", "apply", file)
     output_of("restore", agents / "agent-30" / "memory.db", "latest")
     page = output_of("fleet", "apply", file, code=1)
-    assert page.startswith("0 of 2 stores applied, 1 applied earlier, 1 refused\n")
+    assert page.startswith("0 of 2 stores applied, 1 applied before, 1 refused\n")
     assert "10 of them restored since" in " ".join(page.split())
 
 
@@ -155,6 +165,7 @@ def test_fleet_size_prints_a_cap_and_evidence_per_store(agents: Path) -> None:
     assert "too few stores have references" in output
     save_step, plan_step = output.splitlines()[-2:]
     assert save_step.startswith("next: memlab size STORE --save ")
+    assert plan_step.endswith("    plans by the saved caps")  # fleet plan deletes nothing
     for store in agents.glob("*/memory.db"):
         output_of("size", store, "--save")
     step = plan_step.strip().removeprefix("memlab ").partition("    ")[0]
@@ -177,7 +188,7 @@ def test_fleet_size_names_what_fits_a_small_budget(agents: Path) -> None:
     assert len(tight) > 0
     output = run("fleet", "size", names, "--token-budget", 400).output
     for line in tight.itertuples():
-        fits = f"{line.fits:,} ({line.fits_served:.0%})"
+        fits = f"{line.fits:,} ({percent(line.fits_served, decimals=0)})"
         assert re.search(rf"–  +{line.likely:,}  +{re.escape(fits)}", output)
     command = f"memlab fleet plan '{names}' --policy tokens --max-tokens 400"
     assert command in output

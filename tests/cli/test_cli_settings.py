@@ -14,6 +14,7 @@ import pytest
 import memlab
 from memlab import fleet
 from memlab.settings import FILE, read_settings
+from memlab.text import command
 from tests.support.shell import output_of, run
 from tests.support.stores import episodes, write_rows
 
@@ -37,7 +38,8 @@ def test_saved_number_is_used_by_every_command(two_years: Path) -> None:
     options = ["--target", "0.85", "--confidence", "0.95", "--token-budget", "500000", "--save"]
     output = output_of("size", two_years, *options)
     assert f"saved in {two_years.parent / FILE}" in output
-    assert "; from now on maintain deletes prunable memories beyond " in output
+    maintain = command("maintain", two_years, "--apply")
+    assert f"; {maintain} then deletes prunable memories beyond " in output
     goal = {"target": 0.85, "confidence": 0.95, "token_budget": 500_000}
     advice = memlab.recommend_cap(memlab.load(two_years), **goal)
     settings = settings_of(two_years)

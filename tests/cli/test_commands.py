@@ -105,6 +105,11 @@ def test_beginning_of_an_option_suggests_this_option_alone() -> None:
         assert message.rstrip().endswith("No such option '--keep'. Did you mean '--keep-recent'?")
 
 
+def test_beginning_of_help_suggests_help() -> None:
+    message = output_of("show", "x", "--hel", code=2)
+    assert message.rstrip().endswith("No such option '--hel'. Did you mean '--help'?")
+
+
 def test_interrupted_command_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
