@@ -210,6 +210,8 @@ CAVEAT: Final = "caveat"
 """Key of the ``attrs`` of a time series: what it cannot show; empty if there is no limit."""
 UNDATED: Final = "undated"
 """Key of the ``attrs`` of a growth curve: number of rows without a usable creation time."""
+BELOW_CUT: Final = "below_cut"
+"""Key of the ``attrs`` of a growth curve: number of memories that an index names below its cut."""
 
 PART: Final = "part"
 """Name of the index of the composition of a start.

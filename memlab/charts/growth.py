@@ -129,12 +129,16 @@ def _growth_title(last: "pd.Series[float]", measure: str, cap: int | None) -> st
 def _loaded_in_words(plot: parts.Plot, prunable_share: float | None) -> str:
     """Describe what a start loads; the share is None if all of it is prunable."""
     loaded = "all of them" if prunable_share is None else "both"
+    below_cut = plot.attributes.get(c.BELOW_CUT, 0)
+    if below_cut:
+        loaded = f"all but {below_cut:,} of them, which the index names below its cut,"
     phrase = plot.loaded_or_recalled(
         f"An agent loads {loaded} at every start", "None is loaded: an agent looks them up"
     )
     if prunable_share is None or pd.isna(prunable_share):
         return phrase
-    return f"{phrase}; {parts.format_share(prunable_share)} of that is prunable"
+    subject = "of all" if below_cut else "of that"
+    return f"{phrase}; {parts.format_share(prunable_share)} {subject} is prunable"
 
 
 def _counts_formatter(

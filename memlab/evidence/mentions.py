@@ -212,6 +212,17 @@ def _forms_by_text(
     return forms_by_text
 
 
+def uncounted_mentions(
+    mentions: pd.DataFrame, history: pd.DataFrame, references: pd.DataFrame
+) -> pd.DataFrame:
+    """Select the mentions that are not references already, such as Claude Code's wiki links."""
+    id_at_position = dict(zip(history[c.POSITION], history[c.MEMORY_ID], strict=True))
+    mentioning = references[c.AT_POSITION].map(id_at_position)
+    counted_pairs = set(zip(mentioning, references[c.TARGET_ID], strict=True))
+    pairs = zip(mentions[BY_ID], mentions[c.TARGET_ID], strict=True)
+    return mentions[[pair not in counted_pairs for pair in pairs]]
+
+
 def mentions_in_words(mentions: pd.DataFrame) -> str:
     """Return the number of mentions by form and by mark, in words; empty for none."""
     if mentions.empty:

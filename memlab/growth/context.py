@@ -381,7 +381,8 @@ def growth_curve(frame: "HistoryLike", *, freq: str | None = None) -> "pd.DataFr
         the first is before the first row was written, and the last is at or after the time of the
         last row.
         Prunable shares are NaN while no row is active. ``attrs`` has the token rule, the caveat as
-        a sentence, and the number of rows without a usable time.
+        a sentence, the number of rows without a usable time, and the number of memories that an
+        index names below its cut.
 
     Examples
     --------
@@ -427,6 +428,7 @@ def growth_curve(frame: "HistoryLike", *, freq: str | None = None) -> "pd.DataFr
     curve.attrs = inherited_attrs(frame)
     curve.attrs[c.CAVEAT] = _caveat(frame)
     curve.attrs[c.UNDATED] = int(frame[c.CREATED_AT].isna().sum())
+    curve.attrs[c.BELOW_CUT] = count_below_cut(frame[~is_deleted])
     return curve
 
 

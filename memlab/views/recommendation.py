@@ -188,16 +188,18 @@ class Recommendation(DisplayMixin):
 
     @cached_property
     def mentioned(self) -> str:
-        """A sentence about mentions in the texts of memories; empty if no text is searched."""
+        """A sentence about mentions that are no references; empty if no text is searched."""
         source = self.evidence.source
         if source is None or not (source.is_folder or source.is_native_format):
             return ""
         if len(self.evidence.past) > _MAX_SEARCHED_TEXTS:
             searched = f"over {_MAX_SEARCHED_TEXTS:,} texts"
             return f"not looked for in {searched}; memlab.evidence.find_mentions does"
-        from memlab.evidence.mentions import find_mentions, mentions_in_words
+        from memlab.evidence.mentions import find_mentions, mentions_in_words, uncounted_mentions
 
-        return mentions_in_words(find_mentions(source))
+        mentions = find_mentions(source)
+        past = self.evidence.past
+        return mentions_in_words(uncounted_mentions(mentions, past, self.evidence.references))
 
     @property
     def answer(self) -> str:

@@ -13,9 +13,10 @@ import memlab
 from memlab import columns as c
 from memlab.evidence import find_mentions, find_references
 from memlab.evidence.mentions import mentions_in_words
-from tests.support.claude_store import memory, write_index
+from tests.support.claude_store import memory, write_index, write_memory
 from tests.support.properties import examples
 from tests.support.repositories import NO_CONFIG, Repository, day
+from tests.support.shell import output_of
 from tests.support.stores import item, row, write_rows
 
 WAYS = {
@@ -180,6 +181,17 @@ def test_mutual_mentions_and_lists_are_marked(repo: Repository) -> None:
     assert marks["a_1.md"] == "mutual"
     assert marks["c_3.md"] == "mutual"
     assert set(marks["list.md"]) == {"hub"}
+
+
+def test_size_lists_only_mentions_that_are_no_references(tmp_path: Path) -> None:
+    times = [day(1), day(2), day(3)]
+    bodies = ["The first.", "See [[first]].", "See [[second]] and `first.md`."]
+    for name, body, written in zip(("first", "second", "third"), bodies, times, strict=True):
+        write_memory(tmp_path, f"{name}.md", memory(name, body=body), written)
+    write_index(tmp_path, [f"- [{name}]({name}.md)" for name in ("first", "second", "third")])
+    output = output_of("size", f"claude:{tmp_path}", "--explain")
+    assert "2 named as evidence" in output
+    assert "1 mention, not counted: 1 file name" in output
 
 
 IDS = st.lists(

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 import memlab
+from memlab.charts import plot_growth
 from memlab.compaction.reclaim import space
 from memlab.errors import CompactionError, MemlabError, StalePlanError, StoreError
 from memlab.evidence import count_references, reads_missed_by_index_cut
@@ -26,6 +27,7 @@ from memlab.testing.labs import MODES, FilesLab
 from memlab.upkeep.health import Status, doctor
 from memlab.views.findings import Findings, examine
 from memlab.views.page import sections_of
+from tests.charts.reading import note
 from tests.support.claude_store import (
     STYLES,
     at,
@@ -610,6 +612,23 @@ def test_size_and_compact_report_a_cut_index(long_index: Path) -> None:
     write_index(long_index, [f"- [m{number:03}](m{number:03}.md)" for number in range(100)])
     assert "is cut" not in output_of("size", long_index)
     assert "is cut" not in output_of("compact", long_index, "--keep-recent", 146)
+
+
+def test_chart_of_growth_does_not_say_that_memories_below_the_cut_are_loaded(
+    long_index: Path,
+) -> None:
+    curve = memlab.growth_curve(long_index)
+    assert curve.attrs["below_cut"] == 100
+    assert "An agent loads all but 100 of them" in note(plot_growth(curve))
+
+
+def test_show_names_the_limits_of_the_index(long_index: Path) -> None:
+    limits = "a start loads at most 200 lines or 25,000 characters"
+    assert limits in output_of("show", long_index)
+    write_index(long_index, [f"- [m{number:03}](m{number:03}.md)" for number in range(10)])
+    output = output_of("show", long_index)
+    assert "10 of 10 lines are loaded" in output
+    assert limits in output
 
 
 def test_index_is_hashed_once_for_any_number_of_lines(

@@ -681,6 +681,7 @@ class FolderView:
         verb = verb_for(report["named"], "are")
         facts = [
             ("index", self._size_words()),
+            ("limits", self._limits_words()),
             ("memories", f"{report['named']:,} of {files} {verb} named by a line"),
             ("dated", dated or "none"),
         ]
@@ -708,15 +709,16 @@ class FolderView:
     def _size_words(self) -> str:
         """Return how many lines and characters of the index are loaded."""
         report = self.report
-        total = report["units"]
-        loaded = report["loaded_units"]
-        if loaded == total:
-            size = f"{total:,} of at most {self.index.rule.units:,}"
-        else:
-            size = f"{loaded:,} of {total:,}"
         lines = f"{report['loaded_lines']:,} of {counted(report['lines'], 'lines')}"
         verb = verb_for(report["loaded_lines"], "are")
-        return f"{lines} {verb} loaded, {size} characters"
+        characters = f"{report['loaded_units']:,} of {counted(report['units'], 'characters')}"
+        return f"{lines} {verb} loaded, {characters}"
+
+    def _limits_words(self) -> str:
+        """Return the largest part of an index that a start loads."""
+        rule = self.index.rule
+        lines = counted(rule.lines, "lines")
+        return f"a start loads at most {lines} or {counted(rule.units, 'characters')}"
 
     def _tables(self) -> list[Table]:
         """Return the tables on the page about the index, with or without rows."""
