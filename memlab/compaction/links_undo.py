@@ -33,14 +33,19 @@ def undo_links(undo: Undo) -> Restored:
         if links:
             count = writer.supersede(LinkChange(links, before=entries))
         on_step("verified")
+    retired_again = {key: link for key, link in links.items() if link is not None}
     if plan.moves:
         # The store changes before the archive. No memory is therefore retired in the store without
         # a record in the archive.
-        retired_again = {key: link for key, link in links.items() if link is not None}
         loaded_again = links.keys() - retired_again.keys()
         forget_retired(undo.archive, plan.digest, loaded_again, retired_again)
     on_step("committed")
-    return Restored(memories=count, entries_left=tuple(writer.entries_left))
+    return Restored(
+        memories=count,
+        active_again=count - len(retired_again),
+        retired_again=len(retired_again),
+        entries_left=tuple(writer.entries_left),
+    )
 
 
 def _links_to_set(undo: Undo, writer: SupersedingWriter) -> dict[Key, str | None]:

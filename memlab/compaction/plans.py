@@ -215,9 +215,11 @@ def _no_archived_rows(text: Mapping[str, Any]) -> None:
 
 _A_START: Final = "a start"
 """Name of the fact with the sizes of a start before and after a plan."""
+_IN_THE_INDEX: Final = "in the index"
+"""Name of the fact with the sizes of all memories that an index names before and after a plan."""
 _EFFECT_SUBJECTS: Final = {
     _A_START: "a start goes",
-    "in the index": "the memories in the index go",
+    _IN_THE_INDEX: "the memories in the index go",
 }
 """Subject and verb of the clause on the tokens before and after, by the name of the fact.
 
@@ -683,8 +685,11 @@ class Plan(DisplayMixin):
         yield from self._action_facts()
         if not self.merges:
             yield "floor", self.floor_in_words
-        yield start_label(self.store), wire.size_change_in_words(self.boot_before, self.boot_after)
-        if self.start is not None:
+        all_memories = wire.size_change_in_words(self.boot_before, self.boot_after)
+        if self.start is None:
+            yield start_label(self.store), all_memories
+        else:
+            yield _IN_THE_INDEX, all_memories
             yield _A_START, wire.size_change_in_words(self.start.before, self.start.after)
 
     def _size_facts_below_effect(self) -> Iterator[tuple[str, str]]:
@@ -869,12 +874,12 @@ class Receipt(DisplayMixin):
         facts += [(participle, counted(count)) for participle, count in self.done]
         if self.expired:
             facts.append(("expired", f"{counted(self.expired)} since the plan was made"))
-        facts.append(
-            (start_label(self.store), wire.size_change_in_words(self.boot_before, self.boot_after))
-        )
+        all_memories = wire.size_change_in_words(self.boot_before, self.boot_after)
         if self.start_before is not None and self.start_after is not None:
             start = wire.size_change_in_words(self.start_before, self.start_after)
-            facts.append((_A_START, start))
+            facts += [(_IN_THE_INDEX, all_memories), (_A_START, start)]
+        else:
+            facts.append((start_label(self.store), all_memories))
         if self.into:
             copies = "; the archive beside it has the copies" if self.copied else ""
             facts.append(("into", f"{self.into}{copies}"))

@@ -100,6 +100,12 @@ class Restored(DisplayMixin):
         Number of memories that were not restored because they have expired.
     rows_left_out : mapping of str to int
         Number of rows of other tables that were not restored, by table.
+    active_again : int or None
+        For the undo of a plan that superseded, retired or returned memories: number of memories
+        that are active again.
+    retired_again : int
+        For the undo of such a plan: number of memories that it had returned and that are retired
+        again.
     load_bearing : int or None
         For the undo of a recovery: number of memories that were left in the store because they are
         load-bearing.
@@ -122,6 +128,8 @@ class Restored(DisplayMixin):
     memories: int = 0
     left_out: int = 0
     rows_left_out: Mapping[str, int] = field(default_factory=dict)
+    active_again: int | None = None
+    retired_again: int = 0
     load_bearing: int | None = None
     entries_left: Sequence[Key] = ()
     index: IndexRestored | None = None
@@ -153,10 +161,12 @@ class Restored(DisplayMixin):
         target : str
             The store that was restored into, if the lines are to name it.
         """
-        if self.load_bearing is None:
-            lines = self._restoration_in_words(target)
-        else:
+        if self.load_bearing is not None:
             lines = self._removal_in_words(target, self.load_bearing)
+        elif self.active_again is not None:
+            lines = self._activation_in_words(target, self.active_again)
+        else:
+            lines = self._restoration_in_words(target)
         if self.other:
             lines.append(f"{counted(self.copies_removed)} taken out of {self.other} again")
             if self.copies_left:
@@ -178,7 +188,18 @@ class Restored(DisplayMixin):
         restored = counted(self.memories)
         lines = [f"{restored} restored into {target}" if target else f"{restored} restored"]
         if not (self.memories or self.left_out or self.copies_removed):
-            lines.append("that plan is undone already: every memory is at its place")
+            lines.append(_IS_UNDONE)
+        return lines
+
+    def _activation_in_words(self, target: str, active_again: int) -> list[str]:
+        """Return the lines about memories that are active again or retired again."""
+        place = f" in {target}" if target else ""
+        lines = [f"{counted(active_again)} {verb_for(active_again, 'are')} active again{place}"]
+        if self.retired_again:
+            verb = verb_for(self.retired_again, "are")
+            lines.append(f"{counted(self.retired_again)} {verb} retired again")
+        if not self.memories:
+            lines.append(_IS_UNDONE)
         return lines
 
     def _removal_in_words(self, target: str, load_bearing: int) -> list[str]:
@@ -206,6 +227,8 @@ class Restored(DisplayMixin):
         """Sentence about index entries that were left unchanged; empty if there are none."""
         return entries_left_in_words(self.entries_left)
 
+
+_IS_UNDONE: Final = "that plan is undone already: every memory is at its place"
 
 RESTORED_KEYS: Final = {
     "load_bearing": "stay",

@@ -452,3 +452,6 @@ def test_restore_result_displays_as_a_sentence(store: Path) -> None:
     assert str(restore(receipt)) == "6 memories restored"
     assert "that plan is undone already" in str(restore(receipt))
     assert "6 memories restored" in Restored(6)._repr_html_()
+    mixed = Restored(3, active_again=2, retired_again=1)._repr_html_()
+    assert "2 memories are active again" in mixed
+    assert "1 memory is retired again" in mixed

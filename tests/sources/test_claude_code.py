@@ -40,7 +40,7 @@ from tests.support.claude_store import (
     write_memory,
     write_transcript,
 )
-from tests.support.shell import output_of
+from tests.support.shell import output_of, undo_in
 from tests.support.stores import files_in
 
 
@@ -620,6 +620,28 @@ def test_chart_of_growth_does_not_say_that_memories_below_the_cut_are_loaded(
     curve = memlab.growth_curve(long_index)
     assert curve.attrs["below_cut"] == 100
     assert "An agent loads all but 100 of them" in note(plot_growth(curve))
+
+
+def test_receipt_tells_the_index_from_a_start_in_a_folder_of_any_name(
+    long_index: Path, tmp_path: Path
+) -> None:
+    """Only the place of a folder, not its content, shows by its name that it has an index."""
+    folder = long_index.rename(tmp_path / "notes")
+    output = output_of("compact", folder, "--keep-recent", 146, "--retire", "--apply")
+    _, receipt = output.split(" applied to ")
+    assert "in the index  299 memories" in receipt
+    assert "a start       199 memories" in receipt
+
+
+def test_undo_of_a_retirement_says_what_is_active_again(long_index: Path) -> None:
+    receipt = output_of("compact", long_index, "--keep-recent", 146, "--retire", "--apply")
+    digest = undo_in(receipt)
+    assert f"153 memories are active again in {long_index}" in output_of(
+        "restore", long_index, digest
+    )
+    repeated = output_of("restore", long_index, digest)
+    assert f"0 memories are active again in {long_index}" in repeated
+    assert "that plan is undone already" in repeated
 
 
 def test_show_names_the_limits_of_the_index(long_index: Path) -> None:
