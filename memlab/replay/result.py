@@ -452,7 +452,9 @@ class Comparison(DisplayMixin):
         has_size_step = self.references < FEW_REFERENCES and not self.harvests
         if not self.searched and not has_size_step and self.memories != 0:
             steps.append(_Step(command("size", self.store, *self.log), "which cap is safe"))
-        if advised is not None and advised["options"]:
+        # The past shows how many of the newest memories were enough, not how many are safe.
+        is_sized = advised is not None and advised["newest"] and not self.searched
+        if advised is not None and advised["options"] and not is_sized:
             options = list(self.log)
             effect = "would delete"
             if advised["retire"] and self.retires:

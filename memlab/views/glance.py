@@ -52,7 +52,9 @@ class Overview(DisplayMixin):
         settings, and the reads that are lost because an index is cut.
     saved_action : str
         The action of the policy in ``memlab.toml``: ``"delete"`` or ``"retire"``; empty without a
-        policy.
+        policy, and if its number has expired.
+    has_expired_number : bool
+        Whether the number of the policy in ``memlab.toml`` has expired.
     log_option : sequence of str
         The command line options that name the access log.
     semantic : str
@@ -80,6 +82,7 @@ class Overview(DisplayMixin):
     alerts: Sequence[Alert] = ()
     more: Mapping[str, str | DisplayMixin] = field(default_factory=dict)
     saved_action: str = ""
+    has_expired_number: bool = False
     log_option: Sequence[str] = ()
     semantic: str = "decisions"
     project: str = ""
@@ -139,8 +142,12 @@ class Overview(DisplayMixin):
         """Return the commands to run next, each with its purpose. A frame gets a function call."""
         if self.is_of_frame:
             return ["next: memlab.size of the same frame    which keep_recent, with evidence"]
-        size = command("size", self.store, *self.log_option)
-        steps = [f"next: {size}    which keep_recent, with evidence"]
+        if self.has_expired_number:
+            size = command("size", self.store, *self.log_option, "--save")
+            steps = [f"next: {size}    renews the saved number, which has expired"]
+        else:
+            size = command("size", self.store, *self.log_option)
+            steps = [f"next: {size}    which keep_recent, with evidence"]
         if self.saved_action:
             effect = f"what the saved policy would {self.saved_action}"
             steps.append(f"      {command('compact', self.store)}    {effect}")
@@ -254,12 +261,14 @@ def _overview_of(store: _StoreData, *, backlog: int | None, now: datetime) -> Ov
     settings = settings_of(source)
     cap = settings.keep_recent
     cap_note = ""
+    is_in_force = settings.policy is not None
     if settings.sized is not None or settings.is_auto:
         from memlab.sizing.in_force import effective_policy
 
         effective = effective_policy(source)
         cap = effective.keep(settings)
         cap_note = effective.note
+        is_in_force = effective.policy is not None
     summary = summary_of(
         store.memories,
         now=now,
@@ -267,7 +276,7 @@ def _overview_of(store: _StoreData, *, backlog: int | None, now: datetime) -> Ov
         index_overhead=0 if source.index is None else source.index.overhead_tokens(),
     )
     saved_action = ""
-    if settings.policy is not None:
+    if is_in_force:
         saved_action = "retire" if settings.retire else "delete"
     project = source.find_project()
     data = AlertData(
@@ -285,6 +294,7 @@ def _overview_of(store: _StoreData, *, backlog: int | None, now: datetime) -> Ov
         alerts=alerts_of(data),
         more=_more_about(store, cap_note, now),
         saved_action=saved_action,
+        has_expired_number=settings.sized is not None and not is_in_force,
         log_option=store.log_option,
         semantic=semantic_name(source),
         project="" if project is None else project.path,

@@ -70,7 +70,10 @@ def test_expired_number_is_reported_and_not_used(store: Path) -> None:
         output = output_of("compact", store, *options, code=2)
         assert expired in output
         assert f"memlab size {store} --save" in output
-    assert expired in output_of("show", store)
+    shown = output_of("show", store)
+    assert expired in shown
+    assert f"memlab size {store} --save" in shown
+    assert "what the saved policy would" not in shown
     assert expired in json.loads(output_of("show", store, "--json"))["number"]
     assert run("doctor", store).exit_code == 0
     assert run("doctor", store, "--strict").exit_code == 1
