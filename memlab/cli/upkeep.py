@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -11,6 +11,9 @@ from memlab.cli import options, output
 from memlab.clock import now_utc
 from memlab.errors import StoreError
 from memlab.text import Table, TextPage, command, counted, in_bytes
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _DAY: Final = click.DateTime(formats=["%Y-%m-%d"])
 
@@ -152,16 +155,27 @@ def _print_archived(store: Path, digest: str | None, search: str | None) -> None
     cells = nonempty.astype(object).fillna("–")
     rows = list(cells.itertuples(index=False, name=None))
     table = Table("", tuple(nonempty.columns), rows)
-    title = f"{counted(len(memories))} in the archive"
+    title = f"{_copies_in_words(memories)} in the archive"
     if search is not None and memories.empty:
         archived = memlab.compaction.archived_rows(store, digest=digest)
-        title = f"no match among {counted(len(archived))} in the archive"
+        title = f"no match among {_copies_in_words(archived)} in the archive"
     page = TextPage(title, [], [table])
     not_restored = memories.loc[memories["restored_at"].isna(), "digest"]
     if len(not_restored):
         output.print_lines(page, "", undo_line(str(store), not_restored.iloc[-1]))
     else:
         output.print_lines(page)
+
+
+def _copies_in_words(archived: "pd.DataFrame") -> str:
+    """Return the number of archived memories, and that of their copies if it is larger.
+
+    A memory that was deleted, restored and deleted again has two copies.
+    """
+    distinct = archived.drop_duplicates(["memory_id", "namespace"])
+    if len(distinct) == len(archived):
+        return counted(len(archived))
+    return f"{counted(len(archived), 'copies')} of {counted(len(distinct))}"
 
 
 def _drop(

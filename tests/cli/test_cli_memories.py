@@ -114,6 +114,20 @@ def test_lists_of_deletions_end_with_the_undo_command(store: Path) -> None:
     assert "undo" not in run("archive", store, "--rows").stdout
 
 
+def test_memory_that_was_archived_twice_counts_once(store: Path) -> None:
+    for _ in range(2):
+        memlab.apply(memlab.plan(store, memlab.KeepRecent(5)))
+        memlab.restore("latest", store=store)
+    archived = memlab.compaction.archived_rows(store)
+    memories = archived["memory_id"].nunique()
+    assert len(archived) == 2 * memories
+    in_archive = f"{len(archived)} copies of {memories} memories in the archive"
+    assert output_of("archive", store, "--rows").startswith(in_archive)
+    searched = output_of("archive", store, "--search", archived["memory_id"].iloc[0])
+    assert searched.startswith("2 copies of 1 memory in the archive")
+    assert f"no match among {in_archive}" in output_of("archive", store, "--search", "no such")
+
+
 def test_rows_option_is_only_for_the_dry_run(store: Path) -> None:
     for other in ("--apply", "--json"):
         output_of("compact", store, "--keep-recent", 5, "--rows", other, code=2)
