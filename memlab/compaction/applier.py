@@ -308,7 +308,7 @@ def _apply_locked(change: PlannedChange) -> Receipt:
         at=change.now,
         identity_sample=writer.identity_sample(memory.key for memory in plan.memories),
         on_step=change.on_step,
-        is_undone=partial(_is_unchanged_after, writer),
+        is_unchanged_after=partial(_is_unchanged_after, writer),
     ):
         if plan.moves:
             # The archive records these before the store changes.

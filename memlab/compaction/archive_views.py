@@ -311,6 +311,7 @@ def _last_applied_in(source: Source, archive: OpenArchive) -> tuple[Plan, Receip
         archive.faults[f"plan {last.digest[:12]}"] = str(error)
         return None
     receipt = receipt_of(plan, source, last.finished_at or last.archived_at)
+    # The other memories of the plan had expired by themselves, and were not archived.
     expired = len(plan.memories) - last.memories
     return plan, replace(receipt, deleted=last.memories, expired=expired)
 
@@ -468,7 +469,8 @@ def _write_parquet(draft: Path, tables: Iterator[Any]) -> int:
         for table in tables:
             rows = table.to_pylist()
             for row in rows:
-                row[col.KEY] = str(json.loads(row[_KEY]))
+                key = json.loads(row[_KEY])
+                row[col.KEY] = str(key)
                 created_at = row[col.CREATED_AT]
                 # Most sources return the stored text of a time. Others return a datetime.
                 if isinstance(created_at, datetime):

@@ -43,14 +43,14 @@ class InsertedMemories(NamedTuple):
 
 
 def restore_deleted(undo: Undo) -> Restored:
-    """Insert the memories that a plan deleted into the store again, and record it."""
+    """Insert again the memories that a plan deleted, and record it."""
     restored = insert_deleted(undo)
     mark_restored(undo, restored)
     return restored.result
 
 
 def insert_deleted(undo: Undo) -> InsertedMemories:
-    """Insert the memories that a plan deleted into the store again.
+    """Insert again the memories that a plan deleted.
 
     The caller records it with :func:`mark_restored`.
     """
@@ -70,24 +70,24 @@ def insert_deleted(undo: Undo) -> InsertedMemories:
             copied = undo.requested_copies()
             missing = _missing(change, copied)
             undo.on_step("checked")
-            if missing.known_keys:
-                if len(missing.known_keys) == copied.entry.memories:
+            if missing.copied_keys:
+                if len(missing.copied_keys) == copied.entry.memories:
                     # All memories of the plan are inserted, so its former index can be restored.
                     writer.index_before = undo.recorded.index_before
                 inserted = writer.insert(missing, on_step=undo.on_step)
                 undo.on_step("verified")
         expired_keys = set[Key]()
-        if inserted < len(missing.known_keys):
+        if inserted < len(missing.copied_keys):
             # The writer skips memories that have expired since.
-            present_keys = (key for key, _ in writer.records(missing.known_keys))
-            expired_keys = set(missing.known_keys).difference(present_keys)
+            present_keys = (key for key, _ in writer.records(missing.copied_keys))
+            expired_keys = set(missing.copied_keys).difference(present_keys)
     undo.on_step("committed")
-    requested_keys = set(copied.known_keys)
+    requested_keys = set(copied.copied_keys)
     deleted_keys = requested_keys
     if copied.entry.finished_at is None:
         # A plan that was interrupted may not have deleted all memories whose copies the archive
         # has. Only those that were missing from the store were certainly deleted.
-        deleted_keys = set(missing.known_keys)
+        deleted_keys = set(missing.copied_keys)
     restored_keys = deleted_keys - expired_keys
     unmarked_keys = [
         copy.key for copy in copied.copies if copy.restored_at is None and copy.key in restored_keys
@@ -121,6 +121,7 @@ def _missing(change: StoreChange, copied: CopiedRecords) -> CopiedRecords:
     entry = copied.entry
     copies = copied.copies
     state = archive.state_of(writer.records, entry, copies)
+    # A changed memory that was restored before is in its place, and was edited since.
     changed_keys = {
         copy.key for copy in copies if copy.key in state.changed and not copy.restored_at
     }
@@ -140,10 +141,10 @@ def _missing(change: StoreChange, copied: CopiedRecords) -> CopiedRecords:
         if copy.key in taken_keys
     ]
     missing = copied.with_keys(state.absent | keys_without_file)
-    records = missing.checked()
-    taken_places += writer.conflicts(records)
-    # The writer need not have read all records to find the conflicts.
-    missing.check(records)
+    checked_records = missing.iter_checked()
+    taken_places += writer.conflicts(checked_records)
+    # Check the records that the search for conflicts has not read, too.
+    missing.check(checked_records)
     if taken_places:
         free_ids = []
         for key, record in missing:
@@ -181,7 +182,7 @@ def restore_into(undo: Undo, into: Path) -> Restored:
     The file appears when it is complete, or not at all.
     """
     archive = undo.archive
-    making = require(undo.source, "store_making")
+    store_making = require(undo.source, "store_making")
     # SQLite would read such a file as part of the new database.
     side_files = [f"{into}{suffix}" for suffix in SIDE_FILES]
     existing = [path for path in side_files if lexists(path)]
@@ -194,7 +195,7 @@ def restore_into(undo: Undo, into: Path) -> Restored:
         copied = undo.requested_copies()
         with whole_file(into, permissions=permissions_like(archive.path), replace=False) as draft:
             copied.check()
-            count = making.make(draft, copied)
+            count = store_making.make(draft, copied)
     _check_made(into, count)
     return Restored(memories=count)
 

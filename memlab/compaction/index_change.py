@@ -109,7 +109,7 @@ def _apply_locked(change: IndexChange, plan: IndexPlan) -> None:
         plan=PlanText(lambda: [text]),
     )
     with archive.adding_entry(
-        new_entry, (), at=change.now, on_step=change.on_step, is_undone=_is_unchanged
+        new_entry, (), at=change.now, on_step=change.on_step, is_unchanged_after=_is_unchanged_after
     ):
         # The digest tells a later undo whether somebody edited the index since.
         version_before = current._replace(digest_after=plan.digest_after)
@@ -118,8 +118,8 @@ def _apply_locked(change: IndexChange, plan: IndexPlan) -> None:
         change.on_step("verified")
 
 
-def _is_unchanged(error: BaseException) -> bool:
-    """Return whether an error means that the index was not changed."""
+def _is_unchanged_after(error: BaseException) -> bool:
+    """Return whether an index is unchanged after an error during its change."""
     return isinstance(error, (errors.StalePlanError, errors.ChangedWhileReadError))
 
 
@@ -194,7 +194,7 @@ def restore_index(
     if version_before is None:
         listing = command("archive", source.name)
         raise errors.ArchiveError(
-            f"the archive has {plan.index} from before plan {plan.digest[:12]} no more, and "
+            f"the archive no longer has {plan.index} from before plan {plan.digest[:12]}; "
             f"nothing was changed: a drop erases the indexes, which quote memories; {listing} "
             "lists what it has"
         )

@@ -81,13 +81,13 @@ def plan_index(
     mending = mending_of(source)
     moment = moment_or_now(now, call=_CALL)
     reads, _ = reads_in(log, settings_of(source), call=_CALL, source=source)
-    losses = losses_of(source, with_own=False, now=moment)
-    unlisted = {name: loss.record for name, loss in losses.kept.items() if loss.is_unlisted}
+    losses = losses_of(source, with_memlab_deletions=False, now=moment)
+    unlisted = {name: loss.record for name, loss in losses.restorable.items() if loss.is_unlisted}
     read_counts = Counter[str]()
     if reads is not None:
         read_counts.update(reads[c.MEMORY_ID])
     mend = mending.planned(read_counts, unlisted, empty_headings=empty_headings, reorder=reorder)
-    restorable_files = losses.kept.keys() - unlisted.keys()
+    restorable_files = losses.restorable.keys() - unlisted.keys()
     order_note = _order_note(
         mend.load_after,
         source,

@@ -84,7 +84,7 @@ def plan_merge(store: SourceLike, into: SourceLike, now: datetime, on_step: Step
             policy={"policy": MERGES, "into": folders.other.name},
             token_rule=snapshot.token_rule,
             groups=snapshot.groups(decision, deleted=is_deleted),
-            memories=snapshot.memories(is_deleted, decision),
+            memories=snapshot.memories(decision, is_deleted),
             kept=snapshot.kept(~is_deleted & snapshot.is_prunable),
             copies=tuple(outcome.copy for outcome in outcomes if outcome.copy is not None),
             not_merged=not_merged,
@@ -111,8 +111,8 @@ def _read_other(folders: MergedFolders) -> OtherFolder:
             keys_by_content.setdefault(content_digest(other, record), key)
         return OtherFolder(
             keys_by_content=keys_by_content,
-            names_in_use=folders.takes.names_in_use(),
-            reason_to_refuse=folders.takes.reason_to_refuse,
+            names_in_use=folders.receiving.names_in_use(),
+            reason_to_refuse=folders.receiving.reason_to_refuse,
         )
 
     return read_consistent(other, other_folder_of)
@@ -128,7 +128,7 @@ def _outcomes_of(
 
 def _outcome_of(folders: MergedFolders, key: Key, record: bytes, other: OtherFolder) -> Outcome:
     """Return the outcome of a merge for one memory."""
-    reason_to_stay = folders.gives.reason_to_stay(record)
+    reason_to_stay = folders.giving.reason_to_stay(record)
     if reason_to_stay:
         return Outcome(None, reason_to_stay)
     content = content_digest(folders.source, record)
@@ -151,5 +151,5 @@ def _start_with_copies(
     """Return the size of a start of the other folder after the memories are copied there."""
     copies = [outcome.copy for outcome in outcomes if outcome.copy is not None]
     copied_keys = [copy.key for copy in copies if copy.is_copied]
-    records = [folders.gives.record_for(record) for _, record in reader.records(copied_keys)]
-    return folders.takes.start_with(records)
+    records = [folders.giving.record_for(record) for _, record in reader.records(copied_keys)]
+    return folders.receiving.start_with(records)

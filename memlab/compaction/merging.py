@@ -41,14 +41,14 @@ class MergedFolders(NamedTuple):
     ----------
     source, other : Source
         The folder that memories leave, and the one that receives them.
-    gives, takes : Intake
-        The ability of `source` to give memories, and that of `other` to take them.
+    giving, receiving : Intake
+        The ability of `source` to give memories, and that of `other` to receive them.
     """
 
     source: Source
     other: Source
-    gives: Intake
-    takes: Intake
+    giving: Intake
+    receiving: Intake
 
 
 def merged_folders(source: Source, into: SourceLike) -> MergedFolders:
@@ -56,12 +56,12 @@ def merged_folders(source: Source, into: SourceLike) -> MergedFolders:
 
     Raise PlanError if one of them cannot take files of another folder, or if they are one folder.
     """
-    gives = require(source, "intake")
+    giving = require(source, "intake")
     other = open_source(into)
-    takes = require(other, "intake")
+    receiving = require(other, "intake")
     if realpath(str(source.local_path)) == realpath(str(other.local_path)):
         raise errors.PlanError(f"{other.name} is the same folder; name another one with --into")
-    return MergedFolders(source=source, other=other, gives=gives, takes=takes)
+    return MergedFolders(source=source, other=other, giving=giving, receiving=receiving)
 
 
 def content_digest(source: Source, record: bytes) -> str:
@@ -120,7 +120,7 @@ def _copy(change: PlannedChange, folders: MergedFolders, copies: Sequence[Planne
         other_change.archive.check_entries()
         other_change.reconcile()
         change.on_step("locked there")
-        missing = _records_to_copy(change, other_change, copies, folders.gives)
+        missing = _records_to_copy(change, other_change, copies, folders.giving)
         interrupted = _interrupted_copies(change, other_change, {copy.other_key for copy in copies})
         to_insert = other_change.writer.missing_parts_of(missing)
         archived_records = {**interrupted.records, **dict(to_insert)}

@@ -31,9 +31,10 @@ class Cost(DisplayMixin):
         serves it with even odds. None for other policies.
     target : float
         The share of references to serve.
-    references, to_deleted : int
-        The number of references so far that :func:`memlab.size` counts, and of those to memories
-        that the plan deletes.
+    references : int
+        The number of references so far that :func:`memlab.size` counts.
+    to_deleted : int
+        The number of those references whose memory the plan deletes.
     missed : int or None
         The number of references so far whose memory would have been deleted before, had the cap or
         budget been applied from the start. None for other policies.
@@ -154,7 +155,8 @@ def cost_of(plan: Plan, *, store: SourceLike | None = None, log: Log = None) -> 
         to_deleted=int(references[c.TARGET_ID].isin(deleted_ids).sum()),
         reads=int((references[c.KIND] == "log").sum()),
     )
-    if plan.policy.get("policy") in NUMBERS:
+    has_cap_or_budget = plan.policy.get("policy") in NUMBERS
+    if has_cap_or_budget:
         return _with_estimate(cost, plan, history, goal)
     return cost
 

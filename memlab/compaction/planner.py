@@ -185,7 +185,7 @@ def _plan_of(reader: Reader, source: Source, request: _Request, on_step: StepCal
     # Free the memory of the frame before the rows of the plan are made, which take more than it.
     del frame, history
     snapshot.release_unused()
-    removed = snapshot.memories(is_removed, decision)
+    removed = snapshot.memories(decision, is_removed)
     is_deleted = is_removed if retirement is None else np.zeros_like(is_removed)
     plan_made = Plan(
         store=source.name,
@@ -210,7 +210,7 @@ def _plan_of(reader: Reader, source: Source, request: _Request, on_step: StepCal
             trigger_effects=trigger_effects,
             deletes_newest=source.is_native_format and is_newest_deleted,
         )
-    returned = snapshot.memories(snapshot.has_label(plans.RETURNS), decision)
+    returned = snapshot.memories(decision, snapshot.has_label(plans.RETURNS))
     return replace(
         plan_made,
         retires=removed,

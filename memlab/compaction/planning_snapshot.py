@@ -122,17 +122,17 @@ class PlanningSnapshot:
         if len(self) > _BATCH_ROWS:
             pa.default_memory_pool().release_unused()
 
-    def memories(self, is_planned: Flags, decision: Decision) -> tuple[PlannedMemory, ...]:
+    def memories(self, decision: Decision, is_planned: Flags) -> tuple[PlannedMemory, ...]:
         """Return the memories with the flag `is_planned` as a plan lists those that it changes.
 
         Raise ChangedWhileReadError if a memory is missing.
 
         Parameters
         ----------
-        is_planned : array of bool
-            For each memory, whether the plan changes it.
         decision : Decision
             The decision, which has the reasons.
+        is_planned : array of bool
+            For each memory, whether the plan changes it.
         """
         rows = np.flatnonzero(is_planned)
         batches = np.split(rows, range(_BATCH_ROWS, len(rows), _BATCH_ROWS))

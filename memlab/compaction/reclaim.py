@@ -205,7 +205,7 @@ def checked_for_vacuum(path: str | Path) -> Space:
 
 
 class _Pages(NamedTuple):
-    """Size in bytes of each page of an SQLite file, and the numbers of all and of free pages."""
+    """Size of a page of an SQLite file in bytes, the count of pages, and that of free pages."""
 
     page_size: int
     page_count: int
@@ -213,7 +213,7 @@ class _Pages(NamedTuple):
 
 
 def _pages_of(connection: sqlite3.Connection) -> _Pages:
-    """Return the size and the numbers of the pages of an SQLite file."""
+    """Return the size and the counts of the pages of an SQLite file."""
     (page_size,) = connection.execute("PRAGMA page_size").fetchone()
     (page_count,) = connection.execute("PRAGMA page_count").fetchone()
     (free_count,) = connection.execute("PRAGMA freelist_count").fetchone()
@@ -264,7 +264,8 @@ def _check_room(before: Space) -> None:
     if temporary_folder.stat().st_dev == store_folder.stat().st_dev:
         # Both files need room on one disk, so their sizes are added up.
         temporary_folder = store_folder
-    # The write-ahead log may come to hold the whole file, as it is before or afterwards.
+    # The write-ahead log may come to hold the whole file. The file is smaller than after the vacuum
+    # if many of its pages are still in the log.
     bytes_needed = Counter({store_folder: max(before.file, before.after_vacuum)})
     bytes_needed[temporary_folder] += before.after_vacuum
     for folder, size in bytes_needed.items():

@@ -136,10 +136,10 @@ def plan_recovery(
     source = open_to_restore(store)
     source.read_missing_as_empty()
     losses = losses_of(store, now=now)
-    requested_ids = set(losses.kept)
+    requested_ids = set(losses.restorable)
     if ids is not None:
         requested_ids = set(texts(ids, call="recover", name="ids"))
-    unknown_ids = sorted(requested_ids - losses.kept.keys())
+    unknown_ids = sorted(requested_ids - losses.restorable.keys())
     if unknown_ids:
         raise ArchiveError(
             f"{some_of(unknown_ids)} is not lost; nothing was changed: "
@@ -147,7 +147,9 @@ def plan_recovery(
             f"{command('archive', source.name, '--rows')} what memlab deleted"
         )
     kept = {
-        memory_id: loss for memory_id, loss in losses.kept.items() if memory_id in requested_ids
+        memory_id: loss
+        for memory_id, loss in losses.restorable.items()
+        if memory_id in requested_ids
     }
     absent_keys = [loss.key for loss in kept.values() if not _is_present(loss)]
     taken_keys = read_consistent(

@@ -23,7 +23,7 @@ def undo_recovery(undo: Undo) -> Restored:
         on_step("locked")
         load_bearing_keys = set[Key]()
         current = dict[Key, bytes]()
-        for key, record in writer.records(copies.known_keys):
+        for key, record in writer.records(copies.copied_keys):
             if source.is_load_bearing(source.facts_of(record), if_invalid=True):
                 load_bearing_keys.add(key)
             else:
@@ -32,6 +32,7 @@ def undo_recovery(undo: Undo) -> Restored:
             # Such a memory is as it was before the recovery: that is undone already.
             if writer.is_unchanged(current[key], records_before[key]):
                 del current[key]
+        # A recovery may have inserted a file, its index entries, or both.
         removable = {
             key: record
             for key, record in undo.archive.records(copies.entry, current)
@@ -41,7 +42,7 @@ def undo_recovery(undo: Undo) -> Restored:
         if changed_keys:
             raise ArchiveError(
                 f"{counted(len(changed_keys))} written since ({some_of(changed_keys)}); nothing "
-                "was changed: name the ids of the others, to take those out"
+                "was changed: name the ids of the other memories to remove only these"
             )
         if removable:
             expected = {

@@ -83,7 +83,7 @@ def plan_supersession(
             groups=snapshot.groups(decision, deleted=~decision.keep),
             memories=(),
             kept=(),
-            supersedes=tuple(_planned_links(snapshot.memories(is_linked, decision), links_by_id)),
+            supersedes=tuple(_planned_links(snapshot.memories(decision, is_linked), links_by_id)),
         )
 
     return read_consistent(opened, plan_of)

@@ -217,7 +217,7 @@ class Losses(DisplayMixin):
         The store's name.
     frame : DataFrame
         The frame of :func:`lost`.
-    kept : mapping of str to Loss
+    restorable : mapping of str to Loss
         The losses by id, with the records that git or the archive keeps.
     known_by : tuple of str
         The evidence of losses in words, such as "git"; empty if losses cannot be known.
@@ -233,7 +233,7 @@ class Losses(DisplayMixin):
 
     store: str
     frame: pd.DataFrame
-    kept: Mapping[str, Loss]
+    restorable: Mapping[str, Loss]
     known_by: tuple[str, ...]
     own: int = 0
     own_asked: int = 0
@@ -368,7 +368,11 @@ def lost(source: SourceLike | StoreHistory, *, log: Log = None) -> pd.DataFrame:
 
 
 def losses_of(
-    source: SourceLike, *, log: Log = None, now: datetime | None = None, with_own: bool = True
+    source: SourceLike,
+    *,
+    log: Log = None,
+    now: datetime | None = None,
+    with_memlab_deletions: bool = True,
 ) -> Losses:
     """Return the losses of a store, with their records and the requests for them since.
 
@@ -378,7 +382,7 @@ def losses_of(
         As for :func:`lost`.
     now : datetime, optional
         The current time, with a time zone; by default the clock's.
-    with_own : bool
+    with_memlab_deletions : bool
         Whether to count memlab's own deletions too. If not, and nothing is lost, little is read.
     """
     opened = open_archived(source)
@@ -388,11 +392,11 @@ def losses_of(
     recorded = _recorded_losses(opened, moment)
     moved = recorded.moved
     frame = _frame_of(opened, recorded.losses)
-    if frame.empty and not with_own:
+    if frame.empty and not with_memlab_deletions:
         return Losses(
             store=opened.name,
             frame=_with_requests(frame, []),
-            kept={},
+            restorable={},
             known_by=recorded.known_by,
             moved=moved,
         )
@@ -427,7 +431,7 @@ def losses_of(
     return Losses(
         store=opened.name,
         frame=ranked,
-        kept={name: recorded.losses[name] for name in ranked[c.MEMORY_ID]},
+        restorable={name: recorded.losses[name] for name in ranked[c.MEMORY_ID]},
         known_by=recorded.known_by,
         own=len(own_names),
         own_asked=len(own_names & requested_names),

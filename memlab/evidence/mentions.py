@@ -36,7 +36,10 @@ MARKS: Final = {
     "hub": "by a list of memories",
     "mutual": "of each other",
 }
-"""Reasons why a mention is weak evidence of a need, the strongest first."""
+"""Reasons why a mention is weak evidence of a need, the strongest first.
+
+Each has words that follow a number of mentions, as in "3 of each other".
+"""
 
 BY_ID: Final = "by_id"
 FORM: Final = "form"
@@ -73,11 +76,11 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _NUMBER: Final = re.compile(r"[\dT:._/-]+")
 """A number, a date or a time."""
 _COMMON_SHARE: Final = 0.05
-"""Share of texts from which a bare word counts as a common word, not a name."""
-_LEAST_COMMON: Final = 2.0
-"""Number of texts below which a bare word never counts as a common word."""
-_HUB_MENTIONS: Final = 10
-"""Number of mentions from which a text counts as a list of memories."""
+"""A bare word in at least this share of the texts counts as a common word, not a name."""
+_MIN_COMMON_TEXTS: Final = 2.0
+"""Minimum number of texts with a common word."""
+_MIN_LIST_MENTIONS: Final = 10
+"""A text with at least this many mentions counts as a list of memories."""
 
 
 def find_mentions(memories: HistoryLike) -> pd.DataFrame:
@@ -167,7 +170,7 @@ def mentions_of(history: pd.DataFrame, source: Source | None) -> pd.DataFrame:
                 "forward": bool(at < written[target]),
                 "index": is_index,
                 "same commit": bool(commit) and first_commits.get(target) == commit,
-                "hub": len(targets) >= _HUB_MENTIONS,
+                "hub": len(targets) >= _MIN_LIST_MENTIONS,
                 "mutual": mentioning in forms_by_text.get(target, ()),
             }
             strongest_mark = next((mark for mark in MARKS if applies_by_mark[mark]), "")
@@ -190,9 +193,9 @@ def mentions_of(history: pd.DataFrame, source: Source | None) -> pd.DataFrame:
 def _forms_by_text(
     ids: Sequence[str], texts: Sequence[str], names: "_Names"
 ) -> dict[str, dict[str, str]]:
-    """Return the memories that each text names, by id of the text and of the named memory.
+    """Return the form in which each text names each memory: by the text's id, then the memory's.
 
-    The value is the most explicit form in which the text names the memory. A bare word that occurs
+    If a text names a memory in several forms, it is the most explicit one. A bare word that occurs
     in many texts is left out.
     """
     mentions = []
@@ -202,7 +205,7 @@ def _forms_by_text(
                 mentions.append((mentioning, target, form))
     pairs = {(mentioning, target) for mentioning, target, _ in mentions}
     text_count_of = Counter(target for _, target in pairs)
-    common_count = max(_LEAST_COMMON, _COMMON_SHARE * len(texts))
+    common_count = max(_MIN_COMMON_TEXTS, _COMMON_SHARE * len(texts))
     forms_by_text: dict[str, dict[str, str]] = defaultdict(dict)
     for mentioning, target, form in mentions:
         is_common_word = form == "word" and text_count_of[target] >= common_count

@@ -293,7 +293,7 @@ def _lost(data: AlertData) -> Iterator[_Finding]:
         from memlab.evidence.losses import ASKED, UNLISTED, losses_of
 
         # The memories that memlab itself deleted are left out.
-        losses = losses_of(data.source, with_own=False)
+        losses = losses_of(data.source, with_memlab_deletions=False)
         if losses.unlisted:
             tokens = int(losses.frame.loc[losses.frame[UNLISTED], c.TOKENS].sum())
             description = f"the index: {losses.title}"

@@ -32,7 +32,7 @@ def keys_of(records: Records) -> Sequence[Key]:
     [1, 2]
     """
     if isinstance(records, CopiedRecords):
-        return records.known_keys
+        return records.copied_keys
     return [key for key, _ in records]
 
 

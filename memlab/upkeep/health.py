@@ -585,7 +585,7 @@ def _lost(source: Source) -> Iterator[Check]:
             advice = f"{copy_command} keeps copies, which show later deletions"
             yield Check("lost", Status.OK, unknown, advice)
             return
-        losses = losses_of(source, with_own=False)
+        losses = losses_of(source, with_memlab_deletions=False)
         if not len(losses.frame):
             return
         yield Check(

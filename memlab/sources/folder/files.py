@@ -242,7 +242,10 @@ class Folder:
         return None if status is None else status.st_ino
 
     def write(self, file: FileCopy) -> None:
-        """Write a new file and sync it. A changed group gets no more permissions than others."""
+        """Write a new file and sync it.
+
+        If it cannot have the group of `file`, its own group gets the permissions of others.
+        """
         with self._opened_parent(file.name) as (parent, name):
             handle = os.open(name, _NEW_FILE, 0o600, dir_fd=parent.handle)
         with os.fdopen(handle, "wb") as opened:
@@ -352,12 +355,14 @@ class Folder:
         A different group gets the permissions of others. Set-id bits are not restored.
         """
         status = os.fstat(self.handle)
-        user, group = file.owner
+        user, archived_group = file.owner
         if user not in (status.st_uid, os.geteuid()):
             user = status.st_uid
+        group = archived_group
         if group not in (status.st_gid, os.getegid()):
             group = status.st_gid
-        mode = FileMode(file.mode & 0o777, file.owner[1]).of(group)
+        archived_mode = FileMode(file.mode & 0o777, group=archived_group)
+        mode = archived_mode.of(group)
         return file._replace(mode=mode, owner=(user, group))
 
 

@@ -26,33 +26,33 @@ class CopiedRecords:
         self.entry: Final = entry
         self.copies: Final = copies
         # The name is not `keys`, because `dict` treats an object with `keys` as a mapping.
-        self.known_keys: Final = [copy.key for copy in copies]
+        self.copied_keys: Final = [copy.key for copy in copies]
         self._archive: Final = archive
 
     def __iter__(self) -> Iterator[tuple[Key, bytes]]:
-        """Yield pairs of a key and a record, in order, that :meth:`checked` yielded before."""
-        return self._archive.records(self.entry, self.known_keys, are_checked=True)
+        """Yield pairs of a key and a record, in order, that :meth:`iter_checked` yielded before."""
+        return self._archive.records(self.entry, self.copied_keys, are_checked=True)
 
     def with_keys(self, keys: Collection[Key]) -> "CopiedRecords":
         """Return the records of the copies with these keys."""
         copies = [copy for copy in self.copies if copy.key in keys]
         return CopiedRecords(self._archive, self.entry, copies)
 
-    def checked(self) -> Iterator[tuple[Key, bytes]]:
+    def iter_checked(self) -> Iterator[tuple[Key, bytes]]:
         """Yield the undamaged records. Raise ArchiveError at the end if one was damaged."""
         count = 0
-        for keyed_record in self._archive.records(self.entry, self.known_keys):
+        for keyed_record in self._archive.records(self.entry, self.copied_keys):
             yield keyed_record
             count += 1
-        if count != len(self.known_keys):
+        if count != len(self.copied_keys):
             raise damaged(self._archive)
 
     def check(self, rest: Iterable[object] | None = None) -> None:
-        """Check the records that `rest`, an iterator of :meth:`checked`, has not yielded yet.
+        """Check the records that `rest`, an iterator of :meth:`iter_checked`, has not yielded yet.
 
         Check all records by default.
         """
-        unchecked = self.checked() if rest is None else rest
+        unchecked = self.iter_checked() if rest is None else rest
         deque(unchecked, maxlen=0)
 
 

@@ -441,7 +441,7 @@ class OpenArchive:
         at: datetime,
         identity_sample: Iterable[SampleRow] | None = None,
         on_step: Callable[[str], None] = lambda _: None,
-        is_undone: Callable[[BaseException], bool] = lambda _: True,
+        is_unchanged_after: Callable[[BaseException], bool] = lambda _: True,
     ) -> Iterator[None]:
         """Add an entry with its copies, check and sync them; then run the block.
 
@@ -461,7 +461,7 @@ class OpenArchive:
             The sample of memories that stay, by which the store is recognized later.
         on_step : callable
             Called with the name of each completed step.
-        is_undone : callable
+        is_unchanged_after : callable
             Takes the error of the block, and returns whether the store is unchanged.
         """
         with self.transaction() as connection:
@@ -493,7 +493,7 @@ class OpenArchive:
         try:
             yield
         except BaseException as error:
-            if is_undone(error):
+            if is_unchanged_after(error):
                 with suppress(MemlabError):
                     self.discard_pending(new_entry.digest)
             raise
