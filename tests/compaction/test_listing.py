@@ -31,8 +31,8 @@ NOW = WRITTEN + timedelta(days=100)
 
 def log_of(*reads: tuple[str, float]) -> pd.DataFrame:
     """Return a log of reads, each with its days after the memories were written."""
-    hours_before = (pd.Timestamp(WRITTEN) - START) / pd.Timedelta(hours=1)
-    reads_in_hours = [(memory_id, hours_before + 24 * day) for memory_id, day in reads]
+    hours_until_written = (pd.Timestamp(WRITTEN) - START) / pd.Timedelta(hours=1)
+    reads_in_hours = [(memory_id, hours_until_written + 24 * day) for memory_id, day in reads]
     return make_log(*reads_in_hours)
 
 
@@ -79,9 +79,11 @@ def test_need_is_activation_per_length(store: Path) -> None:
     log = log_of(("e9", 1), ("e9", 15), ("e5", 29))
     listed = memlab.rows(store, log=log, by="need", now=NOW)
     by_id = listed.set_index("memory_id")
-    need_of_e5 = per_length(base_level_of_days(100, [71]), by_id.loc["e5", "tokens"])
-    days_of_e9 = [99, 85, 100]  # two reads and a reference
-    need_of_e9 = per_length(base_level_of_days(100, days_of_e9), by_id.loc["e9", "tokens"])
+    age = 100
+    days_since_e5 = [age - 29]
+    need_of_e5 = per_length(base_level_of_days(age, days_since_e5), by_id.loc["e5", "tokens"])
+    days_since_e9 = [age - 1, age - 15, age]  # two reads and a reference
+    need_of_e9 = per_length(base_level_of_days(age, days_since_e9), by_id.loc["e9", "tokens"])
     assert by_id.loc["e5", "need"] == pytest.approx(need_of_e5)
     assert by_id.loc["e9", "need"] == pytest.approx(need_of_e9)
     assert dict(listed.attrs[FACTS])["need"].startswith("activation by reads and references")
@@ -298,9 +300,10 @@ def test_dry_run_prints_cost_as_text_and_json(issues: Path) -> None:
     printed = output_of("compact", issues, "--keep-recent", 50, "--json")
     assert json.loads(printed)["cost"] == json.loads(cost.to_json())
     plan = memlab.Plan.from_json(printed)
-    lines = printed.splitlines()
     assert len(plan.memories) == 542
-    assert [*lines[:-3], "]", "}"] == plan.to_json().splitlines()
+    *plan_lines, end_of_list, _cost, end = printed.splitlines()
+    assert end_of_list == "],"
+    assert [*plan_lines, "]", end] == plan.to_json().splitlines()
     assert "what that costs" not in output_of("compact", issues, "--keep-recent", 600)
 
 

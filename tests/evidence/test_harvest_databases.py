@@ -70,12 +70,13 @@ class TestClaudeMem:
     def test_fetch_reads_all_requested_ids_except_own_session(self, source: Path) -> None:
         """claude-mem also accepts ids as one text."""
         before = files_in(source.parent)
-        asked = ([5, "6", 5], "[5,6]", "5,6", " 5 , 6 ", '["5", 6]', "7")
-        calls: list[tuple[str, Any]] = [("s1", ids) for ids in asked]
-        calls.append(("content-1", [1, 5]))
+        five_and_six = ([5, "6", 5], "[5,6]", "5,6", " 5 , 6 ", '["5", 6]')
+        calls: list[tuple[str, Any]] = [("s1", ids) for ids in five_and_six]
+        calls.append(("s1", "7"))
+        calls.append(("content-1", [1, 5]))  # this session wrote 1
         harvested = self.harvested(source, *calls, tool="get_observations")
         assert harvested.system == "claude-mem"
-        assert ids_of(harvested) == ["5", "6"] * 5 + ["7", "5"]
+        assert ids_of(harvested) == [*["5", "6"] * len(five_and_six), "7", "5"]
         assert harvested.excluded == {"own session": 1}
         assert files_in(source.parent) == before
         assert harvest(source.parent, harvested.log).new == 0
@@ -115,7 +116,7 @@ class TestMcpMemory:
 
     def test_stored_access_queries_are_reads(self, tmp_path: Path) -> None:
         source = self.make(tmp_path, a=self.queries(0, 2), b=self.queries(1), c={"x": 1})
-        harvested = harvest(f"mcp-memory:{source}")  # by the name that show uses
+        harvested = harvest(f"mcp-memory:{source}")
         assert harvested.system == "mcp-memory-service"
         assert harvested.source == str(source)
         assert logged(harvested.log) == [
@@ -132,16 +133,20 @@ class TestMcpMemory:
         assert second_harvest.kept == 2
 
     def test_unreadable_access_queries_are_counted(self, tmp_path: Path) -> None:
+        without_time = [{"query": "q"}, {"timestamp": "noon"}, {"timestamp": 1e300}, 7]
         source = self.make(
             tmp_path,
-            a='{"access_queries": [',
-            b={"access_queries": [{"query": "q"}, {"timestamp": "noon"}, {"timestamp": 1e300}, 7]},
-            c={"access_queries": {"timestamp": 1.0}},
-            d='["access_queries"]',
+            broken='{"access_queries": [',
+            without_time={"access_queries": without_time},
+            no_list={"access_queries": {"timestamp": 1.0}},
+            no_object='["access_queries"]',
         )
         harvested = harvest(source)
         assert harvested.reads == 0
-        assert harvested.left_out == {mcp_memory.WITHOUT_TIME: 4, mcp_memory.BROKEN: 1}
+        assert harvested.left_out == {
+            mcp_memory.WITHOUT_TIME: len(without_time),
+            mcp_memory.BROKEN: 1,
+        }
 
 
 class TestLangGraph:
@@ -169,7 +174,8 @@ class TestLangGraph:
             run_sql(source, self.INSERT.format(values))
         harvested = harvest(source)
         assert harvested.system == "LangGraph"
-        assert logged(harvested.log) == [("users.1/read", NOON + timedelta(hours=2))]
+        read_at = NOON + timedelta(hours=3) - timedelta(minutes=60)  # its expiry less its TTL
+        assert logged(harvested.log) == [("users.1/read", read_at)]
         not_read = (langgraph.NOT_READ, langgraph.WITHOUT_EXPIRY, langgraph.WITHOUT_TIME)
         assert harvested.left_out == dict.fromkeys(not_read, 1)
         run_sql(source, "UPDATE store SET expires_at = '2026-08-01 17:00:00' WHERE key = 'read'")
@@ -189,8 +195,11 @@ class TestLangGraph:
             store.put(("users", "1"), "a", {"text": "a"}, ttl=60)
             store.put(("users", "1"), "b", {"text": "b"}, ttl=60)
             store.put(("users", "1"), "c", {"text": "c"}, ttl=None)
-            moved = "UPDATE store SET updated_at = datetime(updated_at, '-1 hour')"
-            connection.execute(moved + ", expires_at = datetime(expires_at, '-1 hour')")
+            one_hour_earlier = (
+                "UPDATE store SET updated_at = datetime(updated_at, '-1 hour'), "
+                "expires_at = datetime(expires_at, '-1 hour')"
+            )
+            connection.execute(one_hour_earlier)
             store.get(("users", "1"), "a")
         assert ids_of(harvest(path)) == ["users.1/a"]
 

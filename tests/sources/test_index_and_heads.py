@@ -23,6 +23,7 @@ from memlab.systems.claude_code.index import (
 from memlab.systems.claude_code.markdown import (
     MAX_FRONT_MATTER,
     FileNames,
+    FrontMatter,
     mentions_in,
     read_front_matter,
 )
@@ -222,7 +223,7 @@ def entries_of_files(raw: bytes, files: Collection[str]) -> dict[str, list[dict[
 
 
 class RestoredEntries(NamedTuple):
-    """An index before and after entries of some files return to a shortened one."""
+    """An index, a shortened one, and the latter with the entries of some files restored."""
 
     original: str
     shortened: str
@@ -378,7 +379,8 @@ def test_front_matter_fields_are_texts(
 
 @pytest.mark.parametrize("text", ["", "--- \n", "# A\n---\nname: a\n---\n", "---\nno colon\n"])
 def test_text_without_front_matter_has_no_fields(text: str) -> None:
-    assert read_front_matter(text) == ({}, 0, "", None)
+    head = read_front_matter(text)
+    assert head == FrontMatter(fields={}, text_at=0, problem="", tree=None)
 
 
 @pytest.mark.parametrize(

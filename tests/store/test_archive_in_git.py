@@ -187,10 +187,10 @@ def test_hanging_git_is_asked_once_and_the_archive_is_ignored(
     repository: Repository, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("memlab.store.archive.worktree._GIT_TIMEOUT", 0.5)
-    head = repository.root / ".git" / "config"
-    text = head.read_bytes()
-    head.unlink()
-    os.mkfifo(head)
+    configuration = repository.root / ".git" / "config"
+    text = configuration.read_bytes()
+    configuration.unlink()
+    os.mkfifo(configuration)
     ask = subprocess.run
     asked = []
 
@@ -203,7 +203,7 @@ def test_hanging_git_is_asked_once_and_the_archive_is_ignored(
     assert "undo" in str(receipt)
     assert len(asked) == 1  # each further call would wait for the timeout again
     monkeypatch.undo()
-    head.unlink()
-    head.write_bytes(text)
+    configuration.unlink()
+    configuration.write_bytes(text)
     assert archive_path(store).exists()
     assert committed(repository) == ["agent/memory.db"]

@@ -6,7 +6,7 @@ import shutil
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -56,26 +56,46 @@ def digests_of(store: Path) -> list[str]:
     return [entry.digest for entry in archived_plans(store)]
 
 
+class ListedEntry(NamedTuple):
+    """Fields of an entry of an archive that the golden stores have in every format."""
+
+    memories: int
+    restored: int = 0
+    is_finished: bool = True
+    has_plan: bool = True
+    is_recovery: bool = False
+
+
+ENTRIES = {
+    "deletion": ListedEntry(memories=4, restored=1),
+    "supersession": ListedEntry(memories=0),
+    "deletion by a runtime": ListedEntry(memories=5, has_plan=False),
+    "recovery": ListedEntry(memories=1, has_plan=False, is_recovery=True),
+    "retirement": ListedEntry(memories=0),
+    "return": ListedEntry(memories=0),
+    "interrupted deletion": ListedEntry(memories=4, is_finished=False),
+}
+"""The entries of a golden store, oldest first."""
+
+
 def test_golden_store_lists_every_entry_of_its_archive(items: Path) -> None:
-    entries = archived_plans(items)
-    assert [entry.memories for entry in entries] == [4, 0, 5, 1, 0, 0, 4]
-    assert [entry.restored for entry in entries] == [1, 0, 0, 0, 0, 0, 0]
-    assert [entry.finished_at is None for entry in entries] == [False] * 6 + [True]
-    assert [entry.has_plan for entry in entries] == [True, True, False, False, True, True, True]
-    assert [entry.is_recovery for entry in entries] == [
-        False,
-        False,
-        False,
-        True,
-        False,
-        False,
-        False,
+    entries = [
+        ListedEntry(
+            memories=entry.memories,
+            restored=entry.restored,
+            is_finished=entry.finished_at is not None,
+            has_plan=entry.has_plan,
+            is_recovery=entry.is_recovery,
+        )
+        for entry in archived_plans(items)
     ]
+    assert entries == list(ENTRIES.values())
     assert [dropped.memories for dropped in dropped_plans(items)] == [2]
     assert len(archived_rows(items)) == 13
     applied = last_applied(items)
     assert applied is not None
-    assert [memory.memory_id for memory in applied[0].memories] == ["e3", "e4", "e5", "e6"]
+    plan, _ = applied
+    assert [memory.memory_id for memory in plan.memories] == ["e3", "e4", "e5", "e6"]
 
 
 COMMANDS = (
@@ -128,27 +148,27 @@ def test_golden_store_loses_one_memory_and_recovers_it(items: Path) -> None:
 
 def test_undoing_all_of_golden_store_restores_its_first_rows(items: Path, tmp_path: Path) -> None:
     recover(items)
-    for digest in reversed(digests_of(items)[:-1]):
-        if not any(entry.digest == digest and entry.is_recovery for entry in archived_plans(items)):
-            memlab.restore(digest, store=items)
-    first = rows_of(write_first_rows(tmp_path / "first.db"))
-    dropped = {position for position, row in first.items() if row[1] in (b"e1", b"e2")}
-    assert rows_of(items) == {
-        position: row for position, row in first.items() if position not in dropped
-    }
+    for entry in reversed(archived_plans(items)):
+        if not entry.is_recovery:
+            memlab.restore(entry.digest, store=items)
+    expected_rows = rows_of(write_first_rows(tmp_path / "first.db"))
+    for position, row in list(expected_rows.items()):
+        _, memory_id, *_ = row
+        if memory_id in (b"e1", b"e2"):  # their copies were dropped from the archive
+            del expected_rows[position]
+    assert rows_of(items) == expected_rows
 
 
 @pytest.mark.parametrize("name", ["deletion", "supersession", "retirement", "return"])
 def test_each_plan_of_golden_store_is_undone_by_its_receipt(items: Path, name: str) -> None:
-    memlab.restore(
-        digests_of(items)[-1], store=items
-    )  # it deleted a memory that one of them returned
+    interrupted_deletion = digests_of(items)[-1]
+    # It deleted a memory that the plan "return" had returned.
+    memlab.restore(interrupted_deletion, store=items)
     before = rows_of(items)
     receipt = Receipt.from_json(items.with_name(f"{name}.receipt.json").read_text())
     restored = memlab.restore(receipt, store=items)
-    assert (
-        restored.memories == {"deletion": 4, "supersession": 1, "retirement": 2, "return": 2}[name]
-    )
+    expected = {"deletion": 4, "supersession": 1, "retirement": 2, "return": 2}
+    assert restored.memories == expected[name]
     assert rows_of(items) != before
 
 
