@@ -1,10 +1,11 @@
-"""Compare what every command prints and leaves on disk, between this tree and another commit.
+"""Compare the output and the files of every command between this tree and another commit.
 
-python .ci/reference.py compare REVISION    run both trees on the same stores; exit 1 if they differ
-python .ci/reference.py record FILE         run this tree alone and write what it did as JSON
+    python .ci/reference.py compare REVISION   run both trees on the same stores; exit 1 if they
+                                               differ
+    python .ci/reference.py record FILE        run this tree alone; write its outputs as JSON
 
-A change that only renames or moves code must show no difference. Digests, temporary paths and
-moments of today are replaced by fixed words, since they differ from run to run.
+A change that only renames or moves code must show no difference. Digests, temporary paths, times of
+today and durations differ from run to run, and are replaced by fixed words.
 """
 
 import difflib
@@ -23,18 +24,20 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
-CHECKOUT = Path(__file__).resolve().parent.parent
-COLUMNS = """
+CHECKOUT: Final = Path(__file__).resolve().parent.parent
+COLUMNS: Final = """
     memory_id TEXT PRIMARY KEY, kind TEXT NOT NULL, title TEXT NOT NULL, body TEXT NOT NULL,
     tags_json TEXT NOT NULL, source_event_id TEXT, source_sequence INTEGER, source_task_ref TEXT,
     authored_by TEXT NOT NULL, confidence REAL NOT NULL, created_at TEXT NOT NULL,
     supersedes_json TEXT NOT NULL, evidence_refs_json TEXT NOT NULL, superseded_by TEXT
 """
-START = datetime(2026, 3, 1, 9, tzinfo=UTC)
+START: Final = datetime(2026, 3, 1, 9, tzinfo=UTC)
+Commands = tuple[str, ...]
+"""Commands of memlab; STORE is replaced by the store's path, DIGEST by the last digest printed."""
 
-LOOKING = (
+LOOKING: Final = (
     "show STORE",
     "show STORE --json",
     "size STORE --json",
@@ -44,7 +47,7 @@ LOOKING = (
     "compact STORE --keep-recent 5",
     "restore STORE 0123456789ab",
 )
-READING = (
+READING: Final = (
     *LOOKING,
     "size STORE --explain",
     "size STORE --unit tokens --json",
@@ -59,7 +62,7 @@ READING = (
     "maintain STORE",
     "find .",
 )
-DELETING = (
+DELETING: Final = (
     "compact STORE --keep-recent 5 --apply",
     "doctor STORE --json",
     "rows STORE --where deleted --json",
@@ -69,14 +72,14 @@ DELETING = (
     "restore STORE DIGEST",
     "show STORE --json",
 )
-RETIRING = (
+RETIRING: Final = (
     "compact STORE --keep-recent 5 --retire --apply",
     "show STORE --json",
     "rows STORE --where retired --json",
     "restore STORE DIGEST",
     "show STORE --json",
 )
-MAINTAINING = (
+MAINTAINING: Final = (
     "compact STORE --keep-recent 8 --save",
     "maintain STORE",
     "maintain STORE --apply --json",
@@ -85,37 +88,39 @@ MAINTAINING = (
     "archive STORE --drop DIGEST --apply",
     "size STORE --save",
 )
-ALL = {
+ALL_SEQUENCES: Final = {
     "reading": READING,
     "deleting": DELETING,
     "retiring": RETIRING,
     "maintaining": MAINTAINING,
 }
-SEQUENCES = {
+SEQUENCES: Final[dict[str, dict[str, Commands]]] = {
     "empty": {"looking": LOOKING},
     "one_row": {"looking": LOOKING},
     "eleven": {"looking": LOOKING, "deleting": DELETING},
-    "sixty": ALL,
+    "sixty": ALL_SEQUENCES,
     "without_references": {"looking": LOOKING},
     "three_hundred_issues": {"reading": READING, "deleting": DELETING},
     "damaged": {"looking": LOOKING, "deleting": DELETING},
     "text": {"looking": LOOKING},
     "missing": {"looking": LOOKING},
-    "claude_code": ALL,
-    "openclaw": ALL,
-    "serena": ALL,
+    "claude_code": ALL_SEQUENCES,
+    "openclaw": ALL_SEQUENCES,
+    "serena": ALL_SEQUENCES,
     "odek": {"reading": READING, "deleting": DELETING},
 }
-"""The commands that are run on each store, each sequence on a fresh copy of it."""
+"""The commands to run on each store; each sequence runs on a fresh copy of the store."""
 
 
 def write_store(path: Path, count: int, *, with_references: bool = True) -> None:
-    """Write a `memory_items` store of so many rows, a decision and a skill among every twenty."""
+    """Write a `memory_items` store of `count` rows, with a decision and a skill in every twenty."""
     kinds = {0: "semantic", 10: "procedural"}
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(f"CREATE TABLE memory_items ({COLUMNS})")
         for number in range(count):
-            earlier = f"issue:#{number - 1 - number % 7}"
+            references = []
+            if with_references and number % 3 == 0 and number > 8:
+                references = [f"issue:#{number - 1 - number % 7}"]
             row = {
                 "memory_id": f"m{number}",
                 "kind": kinds.get(number % 20, "episodic"),
@@ -127,9 +132,7 @@ def write_store(path: Path, count: int, *, with_references: bool = True) -> None
                 "confidence": 0.5,
                 "created_at": (START + timedelta(hours=5 * number)).isoformat(),
                 "supersedes_json": "[]",
-                "evidence_refs_json": json.dumps(
-                    [earlier] if with_references and number % 3 == 0 and number > 8 else []
-                ),
+                "evidence_refs_json": json.dumps(references),
             }
             names = ", ".join(row)
             marks = ", ".join("?" * len(row))
@@ -138,20 +141,20 @@ def write_store(path: Path, count: int, *, with_references: bool = True) -> None
 
 
 def write_file(path: Path, text: str, day: int) -> None:
-    """Write a text file that was last changed on a day after the start."""
+    """Write a text file that was last changed so many days after `START`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     moment = (START + timedelta(days=day)).timestamp()
     os.utime(path, (moment, moment))
 
 
-PATHS = {
+PATHS: Final = {
     "claude_code": ".claude/projects/-srv-work/memory",
     "openclaw": "workspace",
     "serena": "project/.serena/memories",
     "odek": ".odek/memory",
 }
-"""Where a store lies in its folder; elsewhere it is the file ``memory.db``."""
+"""Path of a store in its folder; that of the other stores is ``memory.db``."""
 
 
 def write_claude_code(home: Path) -> None:
@@ -161,7 +164,9 @@ def write_claude_code(home: Path) -> None:
     lines = ["# Memory index", ""]
     for number in range(24):
         head = f"name: note {number}\ndescription: about {number}\ntype: {types[number % 4]}"
-        body = f"See [[note_{max(number - 3, 0)}]]." if number % 5 == 0 else "Short."
+        body = "Short."
+        if number % 5 == 0:
+            body = f"See [[note_{max(number - 3, 0)}]]."
         write_file(folder / f"note_{number}.md", f"---\n{head}\n---\n\n{body}\n", number)
         lines.append(f"- [Note {number}](note_{number}.md) — a hook of some words")
     write_file(folder / "MEMORY.md", "\n".join(lines) + "\n", 30)
@@ -224,8 +229,16 @@ def write_stores(home: Path) -> None:
     write_odek(home / "odek")
 
 
+class Printed(NamedTuple):
+    """The exit code of a command, and what it printed."""
+
+    exit_code: int
+    output: str
+    errors: str
+
+
 def record(home: Path) -> dict[str, Any]:
-    """Run every sequence of commands on a copy of every store, and return what they did."""
+    """Run every sequence of commands on a copy of every store; return the steps by sequence."""
     sys.path.insert(0, os.environ["REFERENCE_TREE"])
     import memlab.clock
 
@@ -237,40 +250,39 @@ def record(home: Path) -> dict[str, Any]:
     import memlab.cli
 
     assert Path(memlab.cli.__file__).is_relative_to(os.environ["REFERENCE_TREE"])
-    found = {}
+    steps = {}
     for name, sequences in SEQUENCES.items():
         for sequence, commands in sequences.items():
             workplace = home.parent / "workplace"
             shutil.rmtree(workplace, ignore_errors=True)
             shutil.copytree(home / name, workplace, symlinks=True)
             store = workplace / PATHS.get(name, "memory.db")
-            found[f"{name}: {sequence}"] = run_all(workplace, store, commands)
-    return found
-
-
-def run_all(workplace: Path, store: Path, commands: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Run commands in order, and return what each printed, and the files after the last."""
-    steps = []
-    digest = "no-digest"
-    for command in commands:
-        words = [str(store) if word == "STORE" else word for word in command.split()]
-        words = [digest if word == "DIGEST" else word for word in words]
-        code, output, errors = run(words, workplace)
-        if match := re.search(r"memlab restore \S+ ([0-9a-f]{12})", output):
-            digest = match[1]
-        step = {
-            "command": command,
-            "exit code": code,
-            "output": plain(output, workplace).splitlines(),
-            "errors": plain(errors, workplace).splitlines(),
-        }
-        steps.append(step)
-    steps.append({"command": "(files)", "files": dict(files_in(workplace))})
+            steps[f"{name}: {sequence}"] = run_all(workplace, store, commands)
     return steps
 
 
-def run(words: list[str], workplace: Path) -> tuple[int, str, str]:
-    """Run a command of memlab in a fork; return its exit code and what it printed."""
+def run_all(workplace: Path, store: Path, commands: Commands) -> list[dict[str, Any]]:
+    """Run commands in order; return what each printed, and the files after the last one."""
+    steps: list[dict[str, Any]] = []
+    values = {"STORE": str(store), "DIGEST": "no-digest"}
+    for command in commands:
+        arguments = [values.get(word, word) for word in command.split()]
+        printed = run(arguments, workplace)
+        if match := re.search(r"memlab restore \S+ ([0-9a-f]{12})", printed.output):
+            values["DIGEST"] = match[1]
+        step = {
+            "command": command,
+            "exit code": printed.exit_code,
+            "output": normalize(printed.output, workplace).splitlines(),
+            "errors": normalize(printed.errors, workplace).splitlines(),
+        }
+        steps.append(step)
+    steps.append({"command": "(files)", "files": dict(describe_files(workplace))})
+    return steps
+
+
+def run(arguments: list[str], workplace: Path) -> Printed:
+    """Run a command of memlab in a fork of this process."""
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         child = os.fork()
         if child == 0:
@@ -279,43 +291,49 @@ def run(words: list[str], workplace: Path) -> tuple[int, str, str]:
             os.chdir(workplace)
             os.environ["HOME"] = str(workplace)
             os.environ["COLUMNS"] = "100"
-            code = 70
+            exit_code = os.EX_SOFTWARE
             try:
-                code = run_in_this_process(words)
+                exit_code = run_in_this_process(arguments)
             finally:
                 sys.stdout.flush()
                 sys.stderr.flush()
-                os._exit(code)
+                os._exit(exit_code)
         _, status = os.waitpid(child, 0)
         output.seek(0)
         errors.seek(0)
-        printed = output.read().decode(errors="replace")
-        return os.waitstatus_to_exitcode(status), printed, errors.read().decode(errors="replace")
+        return Printed(
+            os.waitstatus_to_exitcode(status),
+            output=output.read().decode(errors="replace"),
+            errors=errors.read().decode(errors="replace"),
+        )
 
 
-def run_in_this_process(words: list[str]) -> int:
+def run_in_this_process(arguments: list[str]) -> int:
     """Run a command of memlab, and return its exit code."""
     from memlab.cli import main
 
-    sys.argv = ["memlab", *words]
+    sys.argv = ["memlab", *arguments]
     try:
         main()
-    except SystemExit as stopped:
-        return stopped.code if isinstance(stopped.code, int) else int(stopped.code is not None)
+    except SystemExit as exit_request:
+        if isinstance(exit_request.code, str):
+            return 1
+        return exit_request.code or 0
     return 0
 
 
-def plain(text: str, workplace: Path) -> str:
-    """Return a text without what differs from run to run."""
+def normalize(text: str, workplace: Path) -> str:
+    """Replace the parts of a text that differ from run to run."""
     today = datetime.now(UTC).date()
-    text = text.replace(str(workplace.resolve()), "WORKPLACE").replace(str(workplace), "WORKPLACE")
+    text = text.replace(str(workplace.resolve()), "WORKPLACE")
+    text = text.replace(str(workplace), "WORKPLACE")
     text = re.sub(r"\b[0-9a-f]{12,64}\b", "DIGEST", text)
     text = re.sub(rf"{today}[T ][0-9:.]+(\+00:00|Z)?", "NOW", text)
     return re.sub(r"\b[0-9.]+ (ms|s)\b", "TIME", text)
 
 
-def files_in(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield name and contents of every file, of a database the digest of its rows."""
+def describe_files(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield the name of every file, and its mode with a digest of its contents."""
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         if path.is_symlink() or not path.is_file() or name.startswith((".cache", ".local")):
@@ -324,67 +342,70 @@ def files_in(folder: Path) -> Iterator[tuple[str, str]]:
         if name.endswith((".db-wal", ".db-shm")):
             yield name, mode
         elif path.read_bytes()[:16] == b"SQLite format 3\0":
-            yield name, f"{mode} {rows_in(path)}"
+            yield name, f"{mode} {describe_rows(path)}"
         else:
-            text = plain(path.read_bytes().decode(errors="replace"), folder)
-            yield name, f"{mode} {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+            text = normalize(path.read_bytes().decode(errors="replace"), folder)
+            yield name, f"{mode} {short_digest(text)}"
 
 
-def rows_in(path: Path) -> str:
-    """Return the number of rows and a digest of the texts and numbers in every table."""
+def describe_rows(path: Path) -> str:
+    """Count the rows of every table of a database, and digest their values without blobs."""
+    counts = {}
+    texts = []
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as connection:
             connection.text_factory = lambda raw: raw.decode(errors="replace")
-            tables = [
-                name
-                for (name,) in connection.execute(
-                    "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name"
-                )
-            ]
-            counts = {}
-            whole = hashlib.sha256()
-            for table in tables:
+            tables = connection.execute(
+                "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name"
+            ).fetchall()
+            for (table,) in tables:
                 rows = connection.execute(f'SELECT * FROM "{table}"').fetchall()
                 counts[table] = len(rows)
                 for row in rows:
                     values = [value for value in row if not isinstance(value, bytes)]
-                    whole.update(plain(repr(values), path.parent).encode())
+                    texts.append(normalize(repr(values), path.parent))
     except sqlite3.Error as error:
         return f"cannot be read: {error}"
-    return f"{counts} {whole.hexdigest()[:16]}"
+    return f"{counts} {short_digest(''.join(texts))}"
 
 
-def export(revision: str, folder: Path) -> Path:
-    """Write the package of another commit below a folder, and return where."""
+def short_digest(text: str) -> str:
+    """Digest a text, in 16 hexadecimal digits."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def export(revision: str, folder: Path) -> None:
+    """Write the package and the bundled files of another commit into a folder."""
     command = ["git", "archive", revision, "memlab", "notebooks", "data"]
-    packed = subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True).stdout
-    with tarfile.open(fileobj=BytesIO(packed)) as archive:
+    archive_bytes = subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True).stdout
+    with tarfile.open(fileobj=BytesIO(archive_bytes)) as archive:
         archive.extractall(folder, filter="data")
-    return folder
 
 
 def record_tree(tree: Path, temporary: Path) -> dict[str, Any]:
-    """Record what a tree does, in a process of its own."""
+    """Record the commands of a tree in a process of its own."""
     out = temporary / "record.json"
     out.unlink(missing_ok=True)
     environment = os.environ | {"REFERENCE_TREE": str(tree), "REFERENCE_STORES": str(temporary)}
     command = [sys.executable, str(Path(__file__).resolve()), "record", str(out)]
     subprocess.run(command, env=environment, check=True)
-    found: dict[str, Any] = json.loads(out.read_text())
-    return found
+    steps: dict[str, Any] = json.loads(out.read_text())
+    return steps
 
 
 def lines_of(step: dict[str, Any]) -> list[str]:
-    """Return what a step did as lines of JSON."""
+    """Write a step as lines of JSON."""
     return json.dumps(step, indent=1, ensure_ascii=False).splitlines()
 
 
 def compare(revision: str) -> int:
-    """Print what differs between this tree and another commit; return how many steps do."""
+    """Print the differences between this tree and another commit; return how many steps differ."""
     with tempfile.TemporaryDirectory() as folder:
         temporary = Path(folder)
         write_stores(temporary / "stores")
-        before = record_tree(export(revision, temporary / "tree"), temporary)
+        tree = temporary / "tree"
+        export(revision, tree)
+        before = record_tree(tree, temporary)
         after = record_tree(CHECKOUT, temporary)
     differing = 0
     for name, steps in after.items():
@@ -393,29 +414,34 @@ def compare(revision: str) -> int:
                 continue
             differing += 1
             print(f"\n== {name}: {new['command']}")
-            texts = [
-                json.dumps(step, indent=1, ensure_ascii=False).splitlines() for step in (old, new)
-            ]
-            print("\n".join(difflib.unified_diff(*texts, lineterm="", n=1)))
-    steps_run = sum(map(len, after.values()))
+            difference = difflib.unified_diff(lines_of(old), lines_of(new), lineterm="", n=1)
+            print("\n".join(difference))
+    steps_run = sum(len(steps) for steps in after.values())
     print(f"\n{differing} of {steps_run} steps differ from {revision}")
     return differing
 
 
+def write_record(path: Path) -> None:
+    """Write the steps of a tree as JSON; `compare` names the tree and the stores."""
+    os.environ.setdefault("REFERENCE_TREE", str(CHECKOUT))
+    stores_of_compare = os.environ.get("REFERENCE_STORES")
+    if stores_of_compare:
+        steps = record(Path(stores_of_compare) / "stores")
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            stores = Path(folder) / "stores"
+            write_stores(stores)
+            steps = record(stores)
+    path.write_text(json.dumps(steps, indent=1, ensure_ascii=False))
+
+
 def main() -> None:
-    """Record, or compare."""
+    """Record this tree, or compare it with another commit."""
     action, target = sys.argv[1:]
     os.environ.setdefault("REFERENCE_NOW", datetime.now(UTC).isoformat())
     if action == "compare":
         sys.exit(compare(target) > 0)
-    given = os.environ.get("REFERENCE_STORES")
-    os.environ.setdefault("REFERENCE_TREE", str(CHECKOUT))
-    with tempfile.TemporaryDirectory() as own:
-        temporary = Path(given or own)
-        if given is None:
-            write_stores(temporary / "stores")
-        found = record(temporary / "stores")
-    Path(target).write_text(json.dumps(found, indent=1, ensure_ascii=False))
+    write_record(Path(target))
 
 
 if __name__ == "__main__":

@@ -8,23 +8,29 @@ import re
 import sys
 from configparser import RawConfigParser
 from pathlib import Path
+from typing import Final
 
 import nbformat
 from nbclient import NotebookClient
 
 import memlab
 from memlab import charts
+from memlab.charts.figure import Chart
 from memlab.files import write_whole
 
-NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
+NOTEBOOKS: Final = Path(__file__).resolve().parent.parent / "notebooks"
 Outputs = list[list[nbformat.NotebookNode]]
-WIDGET = "application/vnd.jupyter.widget-view+json"
+"""The outputs of each cell; none for a cell without code."""
+WIDGET: Final = "application/vnd.jupyter.widget-view+json"
 
 
 def refresh(path: Path) -> None:
-    """Run one notebook and store what it shows."""
+    """Run one notebook and store its outputs.
+
+    If they differ only in places and names of plans, the stored outputs are kept.
+    """
     notebook = nbformat.read(path, as_version=4)
-    before = [cell.get("outputs", []) for cell in notebook.cells]
+    before = outputs_of(notebook)
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"{path.stem.partition('_')[0]}-{number:02}"
         cell.pop("outputs", None)
@@ -46,38 +52,53 @@ def refresh(path: Path) -> None:
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
             output.get("data", {}).pop(WIDGET, None)
-    after = [cell.get("outputs", []) for cell in notebook.cells]
-    if without(after, "place", "plan") == without(before, "place", "plan"):
+    after = outputs_of(notebook)
+    if sanitize(after, "place", "plan") == sanitize(before, "place", "plan"):
         after = before
-    for cell, outputs in zip(notebook.cells, without(after, "place"), strict=True):
+    for cell, outputs in zip(notebook.cells, sanitize(after, "place"), strict=True):
         if "outputs" in cell:
             cell["outputs"] = outputs
     write_whole(path, nbformat.writes(notebook).encode() + b"\n")
 
 
-def without(outputs: Outputs, *kinds: str) -> Outputs:
-    """Replace what is another on every run as the tests do when they compare, of some kinds.
+def outputs_of(notebook: nbformat.NotebookNode) -> Outputs:
+    """List the outputs of every cell."""
+    return [cell.get("outputs", []) for cell in notebook.cells]
 
-    What is stored names no place of this machine; a plan keeps its name as long as nothing else
-    changes.
+
+def sanitize(outputs: Outputs, *kinds: str) -> Outputs:
+    """Replace text that differs from run to run, by the rules of some kinds in ``sanitize.cfg``.
+
+    A rule's kind is the part of its name before the colon. The tests compare outputs by all rules.
     """
     rules = RawConfigParser()
     rules.read(NOTEBOOKS / "sanitize.cfg")
     text = json.dumps(outputs)
-    for name in [name for name in rules.sections() if name.partition(":")[0] in kinds]:
-        text = re.sub(rules[name]["regex"], rules[name]["replace"], text)
-    return nbformat.from_dict(json.loads(text))
+    for name in rules.sections():
+        kind = name.partition(":")[0]
+        if kind in kinds:
+            text = re.sub(rules[name]["regex"], rules[name]["replace"], text)
+    sanitized: Outputs = nbformat.from_dict(json.loads(text))
+    return sanitized
 
 
 def draw_picture() -> None:
     """Draw the README's picture."""
     frame = memlab.load(memlab.store_path("two_years"))
     chart = charts.plot_growth(memlab.growth_curve(frame)).figure
+    assert isinstance(chart, Chart)
     write_whole(NOTEBOOKS / "growth.svg", chart.svg().encode())
 
 
-for notebook_path in sorted(NOTEBOOKS.glob("*.ipynb")):
-    if len(sys.argv) == 1 or notebook_path.stem in sys.argv[1:]:
-        refresh(notebook_path)
-        print(notebook_path.name)
-draw_picture()
+def main() -> None:
+    """Refresh the named notebooks, all if none is named, and the picture."""
+    names = sys.argv[1:]
+    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+        if not names or path.stem in names:
+            refresh(path)
+            print(path.name)
+    draw_picture()
+
+
+if __name__ == "__main__":
+    main()
