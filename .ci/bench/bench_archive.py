@@ -1,10 +1,11 @@
-"""Room and time of compacting a large store into its archive, and of restoring it.
+"""Measure the time and the disk space of compacting a large store with an archive, and restoring.
 
     python .ci/bench/bench_archive.py [--rows 1000000] [--bytes 437] [--beside TREE]
 
-The store has rows of about so many bytes each, its index included. All but fifty are deleted by a
-plan, and put back. Each memlab works on a copy of the same store in a process of its own; with the
-tree of another memlab both do, one after the other. Every row must come back byte for byte.
+The store has rows of about `--bytes` bytes, its index included. A plan deletes all but fifty rows,
+and a restore puts them back; every row must come back byte for byte. Each run works on a copy of
+the same store in a process of its own. With the tree of another memlab, both are measured, one
+after the other.
 """
 
 import argparse
@@ -16,82 +17,97 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import memlab
 
-HERE = Path(memlab.__file__).parents[1]
-NOW = datetime(2026, 7, 1, tzinfo=UTC)
-OVERHEAD = 150
-"""Bytes that a row takes beside its body."""
+THIS_TREE: Final = Path(memlab.__file__).parents[1]
+NOW: Final = datetime(2026, 7, 1, tzinfo=UTC)
+OVERHEAD: Final = 150
+"""Bytes of a row besides its body."""
+SENTENCE: Final = "the agent looked at a failing check and kept what it learned for the next issue "
 
 
-def generate(path: Path, rows: int, size: int) -> None:
+def generate(path: Path, rows: int, row_bytes: int) -> None:
     """Write a store of episodes whose bodies differ in length."""
-    words = "the agent looked at a failing check and kept what it learned for the next issue " * 20
-    body = max(size - OVERHEAD, 10)
+    memlab.SqliteMemoryStore(path).close()
+    marks = ",".join("?" * 14)
     with closing(sqlite3.connect(path)) as connection, connection:
-        memlab.SqliteMemoryStore(path).close()
         connection.executemany(
-            f"INSERT INTO memory_items VALUES ({','.join('?' * 14)})",
-            (
-                (
-                    f"m{number}", "episodic", f"shipped #{number}",
-                    words[number % 60 : number % 60 + body - 40 + number % 81], '["merged"]',
-                    None, None, f"issue:#{number}", "agent", 1.0,
-                    (NOW - timedelta(seconds=rows - number)).isoformat(), "[]", "[]", None,
-                )
-                for number in range(rows)
-            ),
-        )  # fmt: skip
+            f"INSERT INTO memory_items VALUES ({marks})", generate_rows(rows, row_bytes)
+        )
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE")
 
 
+def generate_rows(rows: int, row_bytes: int) -> Iterator[tuple[object, ...]]:
+    """Yield the rows of ``memory_items``."""
+    text = SENTENCE * 20
+    body_bytes = max(row_bytes - OVERHEAD, 10)
+    for number in range(rows):
+        start = number % 60
+        length = body_bytes - 40 + number % 81
+        yield (
+            f"m{number}",
+            "episodic",
+            f"shipped #{number}",
+            text[start : start + length],
+            '["merged"]',
+            None,
+            None,
+            f"issue:#{number}",
+            "agent",
+            1.0,
+            (NOW - timedelta(seconds=rows - number)).isoformat(),
+            "[]",
+            "[]",
+            None,
+        )
+
+
 def digest_of(path: Path) -> str:
-    """Return a digest of every row of a store."""
-    found = sha256()
+    """Digest every row of a store."""
+    digest = sha256()
     with closing(sqlite3.connect(path)) as connection:
         for row in connection.execute("SELECT rowid, * FROM memory_items ORDER BY rowid"):
-            found.update(repr(row).encode())
-    return found.hexdigest()
+            digest.update(repr(row).encode())
+    return digest.hexdigest()
 
 
 def measure(path: Path) -> dict[str, Any]:
-    """Compact a store and restore it."""
-    size = path.stat().st_size
-    before = digest_of(path)
+    """Compact a store and restore it; return the seconds and the bytes that this took."""
+    digest = digest_of(path)
     started = time.perf_counter()
-    used = time.process_time()
+    started_cpu = time.process_time()
     receipt = memlab.apply(memlab.plan(path, memlab.KeepRecent(50), now=NOW), now=NOW)
     compacted = time.perf_counter()
-    then = time.process_time()
-    archive = path.with_name(f"{path.name}.archive.db").stat().st_size
+    compacted_cpu = time.process_time()
+    archive_bytes = path.with_name(f"{path.name}.archive.db").stat().st_size
     restored = memlab.restore(receipt, now=NOW)
     return {
-        "deleted": receipt.deleted,
         "compact": compacted - started,
-        "compact_cpu": then - used,
+        "compact_cpu": compacted_cpu - started_cpu,
         "restore": time.perf_counter() - compacted,
-        "restore_cpu": time.process_time() - then,
-        "store": size,
-        "archive": archive,
-        "exact": int(restored) == receipt.deleted and digest_of(path) == before,
+        "restore_cpu": time.process_time() - compacted_cpu,
+        "archive": archive_bytes,
+        "exact": int(restored) == receipt.deleted and digest_of(path) == digest,
     }
 
 
-def measured_by(tree: Path, original: Path) -> dict[str, Any]:
-    """Do so in a process of its own, with the memlab of a tree."""
+def measure_tree(tree: Path, original: Path) -> dict[str, Any]:
+    """Measure the memlab of a tree in a process of its own, on a copy of a store."""
     with tempfile.TemporaryDirectory(dir=original.parent) as folder:
         copy = Path(shutil.copyfile(original, Path(folder) / "memory.db"))
-        command = [sys.executable, __file__, "--one", str(copy)]
+        command = [sys.executable, __file__, "--measure", str(copy)]
         environment = os.environ | {"PYTHONPATH": str(tree)}
         run = subprocess.run(command, env=environment, check=True, capture_output=True)
-    return json.loads(run.stdout)
+    costs: dict[str, Any] = json.loads(run.stdout)
+    return costs
 
 
 def main() -> None:
@@ -99,24 +115,26 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--bytes", type=int, default=437)
     parser.add_argument("--beside", type=Path, help="the tree of another memlab")
-    parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.one:
-        print(json.dumps(measure(options.one)))
+    if options.measure:
+        print(json.dumps(measure(options.measure)))
         return
-    trees = {"here": HERE} | ({"beside": options.beside} if options.beside else {})
+    trees = {"here": THIS_TREE}
+    if options.beside:
+        trees["beside"] = options.beside
     with tempfile.TemporaryDirectory() as folder:
         original = Path(folder) / "original.db"
         generate(original, options.rows, options.bytes)
         size = original.stat().st_size
         print(f"{options.rows:,} rows of {size / options.rows:,.0f} bytes", flush=True)
         for name, tree in trees.items():
-            found = measured_by(tree, original)
+            costs = measure_tree(tree, original)
             print(
-                f"{name:7} compact {found['compact']:6.1f} s ({found['compact_cpu']:.1f} of CPU), "
-                f"restore {found['restore']:6.1f} s ({found['restore_cpu']:.1f} of CPU), "
-                f"archive {found['archive'] / 1e6:7.1f} MB, {found['archive'] / size:.2f} times "
-                f"the store; exact: {found['exact']}",
+                f"{name:7} compact {costs['compact']:6.1f} s ({costs['compact_cpu']:.1f} of CPU), "
+                f"restore {costs['restore']:6.1f} s ({costs['restore_cpu']:.1f} of CPU), "
+                f"archive {costs['archive'] / 1e6:7.1f} MB, {costs['archive'] / size:.2f} times "
+                f"the store; exact: {costs['exact']}",
                 flush=True,
             )
 

@@ -1,10 +1,10 @@
-"""Time and memory of ``compact_episodic`` on a large store beside the routines it replaces.
+"""Measure the time and memory of ``compact_episodic`` on a large store, beside two other routines.
 
     python .ci/bench/bench_compaction.py [--rows 1000000] [--rounds 3]
 
 Each routine runs in a process of its own on a copy of the same generated store. Seconds are of the
-compaction alone, the best of the rounds on the clock and on the processor, the system's share
-included; memory is the process's peak.
+compaction alone, on the clock and on the processor (user and system), the best of the rounds.
+Memory is the peak of the process.
 """
 
 import argparse
@@ -17,36 +17,65 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 from memlab.items import is_load_bearing_memory
 from memlab.store import SqliteMemoryStore
 from memlab.store.database import CREATE_TABLE
 
-KEEP_RECENT = 50
-TAG_SETS = ["[]", '["failed"]', '["merged"]', '["merged","area:docs"]', '["failed","area:core"]']
+KEEP_RECENT: Final = 50
+TAG_SETS: Final = (
+    "[]",
+    '["failed"]',
+    '["merged"]',
+    '["merged","area:docs"]',
+    '["failed","area:core"]',
+)
+SENTENCE: Final = "the agent looked at a failing check and kept what it learned for the next issue "
 
 
 def generate(path: Path, rows: int, *, random_ids: bool) -> None:
     """Write a store in which about 87 % of the rows are prunable and active."""
-    chance = random.Random(7)
-    body = "the agent looked at a failing check and kept what it learned for the next issue " * 6
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(CREATE_TABLE)
+    marks = ",".join("?" * 14)
+    with connection:
+        connection.executemany(
+            f"INSERT INTO memory_items VALUES ({marks})",
+            generate_rows(rows, random_ids=random_ids),
+        )
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
 
-    def row(n: int) -> tuple[object, ...]:
-        roll = chance.random()
-        kind = "semantic" if roll < 0.02 else "procedural" if roll < 0.04 else "episodic"
-        tags = '["failed","rejected-path"]' if 0.04 <= roll < 0.05 else chance.choice(TAG_SETS)
-        superseded_by = f"m{n + 1}" if 0.05 <= roll < 0.13 and n + 1 < rows else None
-        return (
-            f"{chance.getrandbits(128):032x}" if random_ids else f"m{n}",
+
+def generate_rows(rows: int, *, random_ids: bool) -> Iterator[tuple[object, ...]]:
+    """Yield the rows of ``memory_items``."""
+    rng = random.Random(7)
+    text = SENTENCE * 6
+    for number in range(rows):
+        draw = rng.random()
+        kind = "episodic"
+        superseded_by = None
+        if draw < 0.02:
+            kind = "semantic"
+        elif draw < 0.04:
+            kind = "procedural"
+        elif 0.05 <= draw < 0.13 and number + 1 < rows:
+            superseded_by = f"m{number + 1}"
+        is_rejected_path = 0.04 <= draw < 0.05
+        tags = '["failed","rejected-path"]' if is_rejected_path else rng.choice(TAG_SETS)
+        yield (
+            f"{rng.getrandbits(128):032x}" if random_ids else f"m{number}",
             kind,
-            f"shipped #{n}",
-            body[: chance.randrange(200, 480)],
+            f"shipped #{number}",
+            text[: rng.randrange(200, 480)],
             tags,
             None,
             None,
-            f"issue:#{n}",
+            f"issue:#{number}",
             "agent",
             1.0,
             "2026-01-01T00:00:00+00:00",
@@ -55,23 +84,14 @@ def generate(path: Path, rows: int, *, random_ids: bool) -> None:
             superseded_by,
         )
 
-    connection = sqlite3.connect(path)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute(CREATE_TABLE)
-    with connection:
-        connection.executemany(
-            f"INSERT INTO memory_items VALUES ({','.join('?' * 14)})", (row(n) for n in range(rows))
-        )
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    connection.close()
-
 
 def by_the_package(store: SqliteMemoryStore) -> int:
+    """Call memlab."""
     return store.compact_episodic(KEEP_RECENT)
 
 
 def item_by_item(store: SqliteMemoryStore) -> int:
-    """List the active items as objects, filter them by the predicate, delete one by one."""
+    """List the active items as objects, filter them by the predicate, and delete one by one."""
     prunable = [item for item in store.list_active() if not is_load_bearing_memory(item)]
     surplus = prunable[: max(0, len(prunable) - KEEP_RECENT)]
     store.connection.execute("BEGIN IMMEDIATE")
@@ -82,7 +102,7 @@ def item_by_item(store: SqliteMemoryStore) -> int:
 
 
 def hand_inlined(store: SqliteMemoryStore) -> int:
-    """Repeat the rule in SQL, which is what the package never does."""
+    """Repeat the rule in SQL, which memlab never does."""
     prunable = (
         "superseded_by IS NULL AND kind = 'episodic' AND NOT EXISTS "
         "(SELECT 1 FROM json_each(tags_json) WHERE value = 'rejected-path')"
@@ -97,34 +117,42 @@ def hand_inlined(store: SqliteMemoryStore) -> int:
     return deleted
 
 
-ROUTINES: dict[str, Callable[[SqliteMemoryStore], int]] = {
+ROUTINES: Final[dict[str, Callable[[SqliteMemoryStore], int]]] = {
     "by_the_package": by_the_package,
     "item_by_item": item_by_item,
     "hand_inlined": hand_inlined,
 }
 
 
-def run_one(name: str, path: Path) -> None:
+def measure(routine: str, path: Path) -> None:
+    """Print the costs of a routine on a store as JSON."""
     with SqliteMemoryStore(path) as store:
         started = time.perf_counter()
-        used = time.process_time()
-        deleted = ROUTINES[name](store)
-        found = {
+        started_cpu = time.process_time()
+        deleted = ROUTINES[routine](store)
+        costs = {
             "deleted": deleted,
             "seconds": time.perf_counter() - started,
-            "cpu": time.process_time() - used,
+            "cpu": time.process_time() - started_cpu,
         }
-    found["megabytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps(found))
+    costs["megabytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps(costs))
 
 
-def measured_apart(name: str, original: Path) -> dict[str, float]:
-    copy = original.with_name(f"{name}.db")
+def measure_apart(routine: str, original: Path) -> dict[str, float]:
+    """Measure a routine in a process of its own, on a copy of a store."""
+    copy = original.with_name(f"{routine}.db")
     shutil.copyfile(original, copy)
-    command = [sys.executable, __file__, "--one", name, str(copy)]
+    command = [sys.executable, __file__, "--measure", routine, str(copy)]
     run = subprocess.run(command, check=True, capture_output=True)
     copy.unlink()
-    return json.loads(run.stdout)
+    costs: dict[str, float] = json.loads(run.stdout)
+    return costs
+
+
+def best_of(rounds: list[dict[str, float]]) -> dict[str, float]:
+    """Return the least of each cost."""
+    return {name: min(costs[name] for costs in rounds) for name in rounds[0]}
 
 
 def main() -> None:
@@ -132,30 +160,28 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--random-ids", action="store_true", help="ids in no order, as agents have")
-    parser.add_argument("--one", nargs=2, metavar=("ROUTINE", "STORE"))
-    arguments = parser.parse_args()
-    if arguments.one:
-        run_one(arguments.one[0], Path(arguments.one[1]))
+    parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure:
+        routine, path = options.measure
+        measure(routine, Path(path))
         return
+    rounds: dict[str, list[dict[str, float]]] = {routine: [] for routine in ROUTINES}
     with tempfile.TemporaryDirectory() as folder:
         original = Path(folder) / "original.db"
-        generate(original, arguments.rows, random_ids=arguments.random_ids)
-        print(f"{arguments.rows:,} rows, {original.stat().st_size / 1e6:,.0f} MB")
-        rounds = [
-            {name: measured_apart(name, original) for name in ROUTINES}
-            for _ in range(arguments.rounds)
-        ]
-    best = {
-        name: {key: min(found[name][key] for found in rounds) for key in rounds[0][name]}
-        for name in ROUTINES
-    }
-    package = best[by_the_package.__name__]
-    for name, found in best.items():
+        generate(original, options.rows, random_ids=options.random_ids)
+        print(f"{options.rows:,} rows, {original.stat().st_size / 1e6:,.0f} MB")
+        for _ in range(options.rounds):
+            for routine in ROUTINES:
+                rounds[routine].append(measure_apart(routine, original))
+    package = best_of(rounds[by_the_package.__name__])
+    for routine in ROUTINES:
+        costs = best_of(rounds[routine])
         print(
-            f"{name:15} {found['deleted']:>9,} deleted {found['seconds']:7.2f} s "
-            f"({found['cpu']:6.2f} s of CPU) {found['megabytes']:5.0f} MB   package is "
-            f"{found['seconds'] / package['seconds']:4.1f}x as fast, "
-            f"{found['cpu'] / package['cpu']:4.1f}x by CPU"
+            f"{routine:15} {costs['deleted']:>9,} deleted {costs['seconds']:7.2f} s "
+            f"({costs['cpu']:6.2f} s of CPU) {costs['megabytes']:5.0f} MB   package is "
+            f"{costs['seconds'] / package['seconds']:4.1f}x as fast, "
+            f"{costs['cpu'] / package['cpu']:4.1f}x by CPU"
         )
 
 

@@ -1,22 +1,25 @@
-"""Whether a recommended cap holds: each project sized by the law of the others and its own past.
+"""Test recommended caps: size each project by the law of the other projects and its own past.
 
     python .ci/bench/bench_law.py [FOLDER] [--evidence reads] [--until 1.2] [--target 0.9]
 
-FOLDER holds the recorded histories, ../shared/data if none. The law is fitted anew without the
-project, of reads without all stores of one owner. At each cut the project's caps are chosen on what
-came before and measured on what came after: until their horizon, or over the next fifth of its
-history. Prints, for each way of choosing and each set of cuts, the share of cuts that reach the
-target, the median of cap over the smallest cap that would have, and its worst tenth; of the safe
-cap, of the likely one, and of keeping all that there is at the end. A cap that always says so is no
-help: the last figure is at how many of the cuts whose need is below 70 % of all it says less.
+FOLDER holds the recorded histories; the default is ../shared/data. The law is fitted anew without
+the project; a law of reads, without all stores of the project's owner. At each cut, two caps are
+chosen from the history before it, the safe one and the likely one. They are tested on the
+references after it: until the horizon of the recommendation, or over the next fifth of the history.
+
+The needed cap is the smallest one that would have reached the target. For the safe cap, the likely
+one, and all memories at the end, the script prints the share of the cuts at which they reach the
+target, and the median and the 90 % quantile of cap / needed cap. A cap of all memories always
+reaches the target and is of no use. So the last line prints, for the cuts at which the needed cap
+is below 70 % of all memories, how often the safe cap is smaller than all.
 """
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -34,17 +37,54 @@ from memlab.sizing.backtest import (
 from memlab.sizing.lifetimes import Lifetimes, Ranked
 from memlab.sizing.prior import EVIDENCE, PosteriorSettings, ReachPrior
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-EARLY = {"references": (250, 500, 1_000, 2_000), "reads": (16, 32, 64, 128)}
-LATE = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
-FEWEST = 5
-"""References after a cut, to be measured."""
-SMALL_NEED = 0.7
-"""Share of all there is, below which a need leaves room for less than all."""
+CHECKOUT: Final = Path(__file__).resolve().parents[2]
+EARLY_CUTS: Final = {"references": (250, 500, 1_000, 2_000), "reads": (16, 32, 64, 128)}
+"""Numbers of memories written."""
+LATE_CUTS: Final = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+"""Shares of the history."""
+MIN_REFERENCES: Final = 5
+"""Minimum number of references after a cut."""
+SMALL_NEED: Final = 0.7
+"""A needed cap below this share of all memories is small."""
 
 
-class Tried(NamedTuple):
-    """The two caps at a cut, and all that there is at the end, over the one it would have taken."""
+@dataclass(frozen=True)
+class Trial:
+    """Settings of the caps that are tested.
+
+    Attributes
+    ----------
+    target, confidence, until : float
+    uses_own_past : bool
+        Size a project by its own references as well.
+    """
+
+    target: float
+    confidence: float
+    until: float
+    uses_own_past: bool
+
+
+@dataclass(frozen=True)
+class CutSet:
+    """Cuts to test, and where each test ends.
+
+    Attributes
+    ----------
+    stretch : str
+        Name of the rule that gives the end.
+    cuts : {'early', 'late', 'all'}
+    end_of : callable
+        Returns the end of the test from the cut and the number of memories.
+    """
+
+    stretch: str
+    cuts: str
+    end_of: Callable[[int, int], float]
+
+
+class Ratios(NamedTuple):
+    """The safe cap, the likely cap and all memories at the end, each over the needed cap."""
 
     safe: float
     likely: float
@@ -52,102 +92,106 @@ class Tried(NamedTuple):
 
 
 def as_arrays(project: fit_law.History) -> tuple[Lifetimes, Ranked]:
-    """A project as the arrays that sizing works on: no row load-bearing, none superseded."""
-    n = project.memories
-    history = Lifetimes(np.ones(n, bool), np.full(n, n), np.ones(n, np.int64))
+    """Convert a project to the arrays that sizing uses; all its memories are prunable."""
+    count = project.memories
+    lifetimes = Lifetimes(
+        np.ones(count, bool), np.full(count, count), np.ones(count, dtype=np.int64)
+    )
     at = project.at
-    return history, Ranked(project.rank, at, at, at, at, at, np.zeros(len(at), bool))
+    return lifetimes, Ranked(project.rank, at, at, at, at, at, np.zeros(len(at), bool))
 
 
 def caps_at(
-    history: Lifetimes, references: Ranked, settings: PosteriorSettings, *, cut: int, target: float
+    cut: int, lifetimes: Lifetimes, references: Ranked, law: ReachPrior, trial: Trial
 ) -> tuple[int, int]:
-    """The safe and the likely cap that would have been found when `cut` rows had been written."""
-    before = history.until(cut)
-    seen = references.between(0, cut)
-    record = backtest_splits(before, seen, settings, DEFAULT_SPLITS)
-    plain = posterior_of(before, seen, settings)
-    likely, _, safe = replace(plain, interval_inflation=interval_inflation_of(record)).cap_for(
-        target
-    )
+    """Choose the safe and the likely cap from the history before a cut."""
+    settings = PosteriorSettings(trial.confidence, trial.until, law)
+    lifetimes_before = lifetimes.until(cut)
+    references_before = references.between(0, cut)
+    record = backtest_splits(lifetimes_before, references_before, settings, DEFAULT_SPLITS)
+    posterior = posterior_of(lifetimes_before, references_before, settings)
+    inflated = replace(posterior, interval_inflation=interval_inflation_of(record))
+    likely, _, safe = inflated.cap_for(trial.target)
     return safe, likely
 
 
-def cuts_for(name: str, project: fit_law.History) -> list[int]:
-    """The moments at which a project is sized."""
-    n = project.memories
-    early = [cut for cut in EARLY[project.evidence] if cut < 0.95 * n]
-    late = [round(share * n) for share in LATE]
-    return {"early": early, "late": late, "all": early + late}[name]
+def cuts_of(project: fit_law.History, cuts: str) -> list[int]:
+    """List the numbers of memories at which a project is sized."""
+    count = project.memories
+    early = [cut for cut in EARLY_CUTS[project.evidence] if cut < 0.95 * count]
+    late = [round(share * count) for share in LATE_CUTS]
+    return {"early": early, "late": late, "all": early + late}[cuts]
 
 
-def tried(
-    project: fit_law.History,
-    law: ReachPrior,
-    cuts: str,
-    until: Callable[[int, int], float],
-    asked: argparse.Namespace,
-) -> Iterator[Tried]:
-    """Size one project at its cuts and measure each cap."""
-    history, references = as_arrays(project)
-    nothing = references.between(0, 0)
-    for cut in cuts_for(cuts, project):
-        end = int(min(until(cut, project.memories), project.memories))
-        after = references.between(cut, end)
-        if len(after) < FEWEST:
+def measure_caps(
+    project: fit_law.History, law: ReachPrior, cut_set: CutSet, trial: Trial
+) -> Iterator[Ratios]:
+    """Yield the ratios at each cut of a project with enough references after it."""
+    lifetimes, references = as_arrays(project)
+    known_references = references if trial.uses_own_past else references.between(0, 0)
+    for cut in cuts_of(project, cut_set.cuts):
+        end = int(min(cut_set.end_of(cut, project.memories), project.memories))
+        references_after = references.between(cut, end)
+        if len(references_after) < MIN_REFERENCES:
             continue
-        known = references if asked.own else nothing
-        settings = PosteriorSettings(asked.confidence, asked.until, law)
-        safe, likely = caps_at(history, known, settings, cut=cut, target=asked.target)
-        rank = np.sort(after.rank)
-        needed = rank[int(np.ceil(asked.target * len(rank) - 1e-9)) - 1]
-        needed = max(needed, 1)
-        yield Tried(min(safe, end) / needed, min(likely, end) / needed, end / needed)
+        safe, likely = caps_at(cut, lifetimes, known_references, law, trial)
+        ranks = np.sort(references_after.rank).astype(np.float64)
+        needed = max(fit_law.quantile(ranks, trial.target), 1)
+        yield Ratios(min(safe, end) / needed, min(likely, end) / needed, end / needed)
+
+
+def print_results(cut_set: CutSet, ratios: Sequence[Ratios]) -> None:
+    """Print how often the caps at some cuts reach the target, and how much larger they are."""
+    if not ratios:
+        return
+    title = f"  {cut_set.stretch:14} {cut_set.cuts:6}"
+    columns = dict(zip(Ratios._fields, np.array(ratios).T, strict=True))
+    for kind, ratio in columns.items():
+        print(
+            f"{title} {len(ratio):4} cuts, {kind:6}: "
+            f"{(ratio >= 1).mean():.2f} reach the target, cap / needed "
+            f"{np.median(ratio):.2f}, worst tenth {np.quantile(ratio, 0.9):.1f}"
+        )
+    is_small = columns["all"] * SMALL_NEED > 1
+    is_less = columns["safe"] < columns["all"]
+    share = is_less[is_small].mean() if is_small.any() else np.nan
+    print(
+        f"{title} safe says less than all at {share:.2f} of the "
+        f"{is_small.sum()} cuts whose need is below {SMALL_NEED:.0%} of all"
+    )
 
 
 def main() -> None:
-    """Fit without each project in turn, and measure."""
+    """Fit the law without each project in turn, and test the caps of that project."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", default=CHECKOUT.parent / "shared" / "data")
     parser.add_argument("--target", type=float, default=0.9)
     parser.add_argument("--confidence", type=float, default=0.9)
     parser.add_argument("--until", type=float, default=DEFAULT_UNTIL)
     parser.add_argument("--evidence", choices=EVIDENCE, default="references")
-    asked = parser.parse_args()
-    histories = fit_law.read_histories(asked.folder, asked.evidence)
-    laws = {
-        left_out: fit_law.fit([each for each in histories if each.project != left_out])
-        for left_out in {each.project for each in histories}
+    options = parser.parse_args()
+    histories = fit_law.read_histories(options.folder, options.evidence)
+    laws = {}
+    for project in {history.project for history in histories}:
+        others = [history for history in histories if history.project != project]
+        laws[project] = fit_law.fit(others)
+    stretches: dict[str, Callable[[int, int], float]] = {
+        "until its end": lambda cut, _: options.until * cut,
+        "next fifth": lambda cut, memories: cut + 0.2 * memories,
     }
-    stretches = {
-        "until its end": lambda cut, _: asked.until * cut,
-        "next fifth": lambda cut, n: cut + 0.2 * n,
-    }
-    for asked.own in (True, False):
-        print(f"with its own {asked.evidence}" if asked.own else "without any of its own")
-        for name, until in stretches.items():
+    for uses_own_past in (True, False):
+        trial = Trial(options.target, options.confidence, options.until, uses_own_past)
+        if uses_own_past:
+            print(f"with its own {options.evidence}")
+        else:
+            print("without any of its own")
+        for stretch, end_of in stretches.items():
             for cuts in ("early", "late", "all"):
-                found = [
-                    one
-                    for history in histories
-                    for one in tried(history, laws[history.project], cuts, until, asked)
-                ]
-                ratios = np.array(found).reshape(-1, len(Tried._fields)).T
-                for kind, ratio in zip(Tried._fields, ratios, strict=True):
-                    if len(ratio):
-                        print(
-                            f"  {name:14} {cuts:6} {len(ratio):4} cuts, {kind:6}: "
-                            f"{(ratio >= 1).mean():.2f} reach the target, cap / needed "
-                            f"{np.median(ratio):.2f}, worst tenth {np.quantile(ratio, 0.9):.1f}"
-                        )
-                if found:
-                    safe, _, everything = ratios
-                    small = everything * SMALL_NEED > 1
-                    less = (safe < everything)[small].mean() if small.any() else np.nan
-                    print(
-                        f"  {name:14} {cuts:6} safe says less than all at {less:.2f} of the "
-                        f"{small.sum()} cuts whose need is below {SMALL_NEED:.0%} of all"
-                    )
+                cut_set = CutSet(stretch, cuts, end_of)
+                ratios: list[Ratios] = []
+                for history in histories:
+                    ratios += measure_caps(history, laws[history.project], cut_set, trial)
+                print_results(cut_set, ratios)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Time and memory of ``memlab.load`` on a large store beside pandas on the standard driver.
+"""Measure the time and memory of ``memlab.load`` on a large store, beside pandas with ``sqlite3``.
 
     python .ci/bench/bench_load.py [--rows 1000000] [--rounds 3]
 
-Each way runs in a process of its own on the same generated store. Seconds are of the load alone,
-the best of the rounds; memory is the process's peak, imports included.
+Each routine runs in a process of its own on the same generated store. Seconds are of the load
+alone, and those of the fastest round are printed. Memory is the peak of the process, imports
+included.
 """
 
 import argparse
@@ -15,130 +16,153 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Final
 
 import pandas as pd
 
 import memlab
 from memlab.store.database import CREATE_TABLE
 
-WORDS = "the cache of an index parser merge failed because a retry timed out when building docs"
-START = datetime(2024, 1, 1, tzinfo=UTC)
+SENTENCE: Final = (
+    "the cache of an index parser merge failed because a retry timed out when building docs"
+)
+START: Final = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 def generate(path: Path, rows: int) -> None:
-    """Write a store like the ones agents write: 87 % prunable, 8 % superseded, some refer back."""
-    chance = random.Random(7)
-    words = WORDS.split()
-    text = " ".join(chance.choice(words) for _ in range(4000))
-
-    def row(n: int) -> tuple[object, ...]:
-        roll = chance.random()
-        at = chance.randrange(3000)
-        kind = "semantic" if roll < 0.02 else "procedural" if roll < 0.04 else "episodic"
-        tags = [chance.choice(["failed", "merged"]), f"area:{chance.randrange(30)}"]
-        dash = " – " if chance.random() < 0.05 else " "
-        evidence = [f"issue:#{chance.randrange(n)}"] if n and chance.random() < 0.07 else []
-        return (
-            f"m{n}",
-            kind,
-            f"shipped #{n}:{dash}{text[at : at + 30]}",
-            text[at : at + 180] + dash + text[at : at + chance.randrange(150)],
-            json.dumps([*tags, "rejected-path"] if roll > 0.99 else tags),
-            None,
-            None,
-            f"issue:#{n}",
-            "agent",
-            chance.choice([1.0, 1.0, 0.9, 0.7]),
-            (START + timedelta(minutes=n, microseconds=chance.randrange(10**6))).isoformat(),
-            "[]",
-            json.dumps(evidence),
-            f"m{n + 1}" if 0.05 <= roll < 0.13 and n + 1 < rows else None,
-        )
-
+    """Write a store like those of agents: 87 % prunable, 8 % superseded, some with references."""
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(CREATE_TABLE)
+    marks = ",".join("?" * 14)
     with connection:
-        connection.executemany(
-            f"INSERT INTO memory_items VALUES ({','.join('?' * 14)})", (row(n) for n in range(rows))
-        )
+        connection.executemany(f"INSERT INTO memory_items VALUES ({marks})", generate_rows(rows))
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
 
 
+def generate_rows(rows: int) -> Iterator[tuple[object, ...]]:
+    """Yield the rows of ``memory_items``."""
+    rng = random.Random(7)
+    words = SENTENCE.split()
+    text = " ".join(rng.choice(words) for _ in range(4000))
+    for number in range(rows):
+        draw = rng.random()
+        start = rng.randrange(3000)
+        kind = "episodic"
+        if draw < 0.02:
+            kind = "semantic"
+        elif draw < 0.04:
+            kind = "procedural"
+        superseded_by = None
+        if 0.05 <= draw < 0.13 and number + 1 < rows:
+            superseded_by = f"m{number + 1}"
+        tags = [rng.choice(["failed", "merged"]), f"area:{rng.randrange(30)}"]
+        if draw > 0.99:
+            tags.append("rejected-path")
+        dash = " – " if rng.random() < 0.05 else " "
+        references = []
+        if number and rng.random() < 0.07:
+            references.append(f"issue:#{rng.randrange(number)}")
+        end = text[start : start + rng.randrange(150)]
+        confidence = rng.choice([1.0, 1.0, 0.9, 0.7])
+        created_at = START + timedelta(minutes=number, microseconds=rng.randrange(10**6))
+        yield (
+            f"m{number}",
+            kind,
+            f"shipped #{number}:{dash}{text[start : start + 30]}",
+            text[start : start + 180] + dash + end,
+            json.dumps(tags),
+            None,
+            None,
+            f"issue:#{number}",
+            "agent",
+            confidence,
+            created_at.isoformat(),
+            "[]",
+            json.dumps(references),
+            superseded_by,
+        )
+
+
 def by_the_standard_driver(path: Path) -> pd.DataFrame:
-    connection = sqlite3.connect(path)
-    try:
+    """Load all columns with pandas."""
+    with closing(sqlite3.connect(path)) as connection:
         return pd.read_sql_query("SELECT * FROM memory_items", connection)
-    finally:
-        connection.close()
 
 
 def by_the_package(path: Path) -> pd.DataFrame:
+    """Load the columns without bodies."""
     return memlab.load(path)
 
 
 def by_the_package_with_bodies(path: Path) -> pd.DataFrame:
+    """Load all columns."""
     return memlab.load(path, with_body=True)
 
 
-WAYS: dict[str, Callable[[Path], pd.DataFrame]] = {
-    way.__name__: way
-    for way in (by_the_standard_driver, by_the_package, by_the_package_with_bodies)
+ROUTINES: Final[dict[str, Callable[[Path], pd.DataFrame]]] = {
+    "by_the_standard_driver": by_the_standard_driver,
+    "by_the_package": by_the_package,
+    "by_the_package_with_bodies": by_the_package_with_bodies,
 }
 
 
-def measure(name: str, path: Path) -> None:
-    """Print what one way takes, as JSON."""
-    if name != by_the_standard_driver.__name__:
-        memlab.load(memlab.SqliteMemoryStore(":memory:"))  # imports are no part of a load
+def measure(routine: str, path: Path) -> None:
+    """Print the costs of a routine as JSON."""
+    if routine != by_the_standard_driver.__name__:
+        memlab.load(memlab.SqliteMemoryStore(":memory:"))  # the seconds leave out imports
     started = time.perf_counter()
-    used = time.process_time()
-    frame = WAYS[name](path)
-    result = {
+    started_cpu = time.process_time()
+    frame = ROUTINES[routine](path)
+    costs = {
         "rows": len(frame),
         "seconds": time.perf_counter() - started,
-        "cpu": time.process_time() - used,
+        "cpu": time.process_time() - started_cpu,
         "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
-    print(json.dumps(result))
+    print(json.dumps(costs))
 
 
-def measured_apart(name: str, path: Path) -> dict[str, float]:
-    command = [sys.executable, __file__, "--way", name, "--store", str(path)]
+def measure_apart(routine: str, path: Path) -> dict[str, float]:
+    """Measure a routine in a process of its own."""
+    command = [sys.executable, __file__, "--measure", routine, str(path)]
     run = subprocess.run(command, capture_output=True, check=True, text=True)
-    return json.loads(run.stdout)
+    costs: dict[str, float] = json.loads(run.stdout)
+    return costs
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
-    parser.add_argument("--store", type=Path, help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.way:
-        measure(args.way, args.store)
+    parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure:
+        routine, path = options.measure
+        measure(routine, Path(path))
         return
+    rounds: dict[str, list[dict[str, float]]] = {routine: [] for routine in ROUTINES}
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "memory.db"
-        generate(path, args.rows)
-        print(f"{args.rows} rows, {path.stat().st_size / 2**20:.0f} MB")
-        best: dict[str, dict[str, float]] = {}
-        for _ in range(args.rounds):
-            for name in WAYS:
-                found = measured_apart(name, path)
-                if name not in best or found["seconds"] < best[name]["seconds"]:
-                    best[name] = found
-    baseline = best[by_the_standard_driver.__name__]
-    for name, found in best.items():
+        store = Path(folder) / "memory.db"
+        generate(store, options.rows)
+        print(f"{options.rows} rows, {store.stat().st_size / 2**20:.0f} MB")
+        for _ in range(options.rounds):
+            for routine in ROUTINES:
+                rounds[routine].append(measure_apart(routine, store))
+    best = {}
+    for routine in ROUTINES:
+        best[routine] = min(rounds[routine], key=lambda costs: costs["seconds"])
+    driver = best[by_the_standard_driver.__name__]
+    for routine, costs in best.items():
         print(
-            f"{name:28} {found['seconds']:6.2f} s ({found['cpu']:6.2f} s of CPU) "
-            f"{found['megabytes']:6.0f} MB   {baseline['seconds'] / found['seconds']:4.1f}x as "
-            f"fast, {found['megabytes'] / baseline['megabytes']:.2f} of the memory"
+            f"{routine:28} {costs['seconds']:6.2f} s ({costs['cpu']:6.2f} s of CPU) "
+            f"{costs['megabytes']:6.0f} MB   {driver['seconds'] / costs['seconds']:4.1f}x as "
+            f"fast, {costs['megabytes'] / driver['megabytes']:.2f} of the memory"
         )
 
 

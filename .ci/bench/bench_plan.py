@@ -1,9 +1,10 @@
-"""Time and memory of a plan that deletes most of a large store, and of its file.
+"""Measure the time and memory of a plan that deletes most of a large store, its file included.
 
     python .ci/bench/bench_plan.py [--rows 1000000] [--rounds 3] [--beside TREE]
 
-Seconds on the clock and on the processor, the best of the rounds, and the process's peak. With the
-tree of another memlab both are measured in turns, and their plans must name the same memories.
+Seconds are on the clock and on the processor, the best of the rounds. Memory is the peak of the
+process. With the tree of another memlab, both take turns, and their plans must delete the same
+memories.
 """
 
 import argparse
@@ -17,38 +18,43 @@ import time
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from bench_compaction import generate
 
 import memlab
 
-HERE = Path(memlab.__file__).parents[1]
-NOW = datetime(2026, 7, 1, tzinfo=UTC)
+THIS_TREE: Final = Path(memlab.__file__).parents[1]
+NOW: Final = datetime(2026, 7, 1, tzinfo=UTC)
 
 
-def planned(path: Path) -> dict[str, Any]:
-    """Make the plan and its file."""
+def measure(path: Path) -> dict[str, Any]:
+    """Make a plan and write its file; return the costs."""
     started = time.perf_counter()
-    used = time.process_time()
+    started_cpu = time.process_time()
     plan = memlab.plan(path, memlab.KeepRecent(50), now=NOW)
     with path.with_suffix(".plan.json").open("w") as file:
         file.writelines(plan.json_pieces())
+    seconds = time.perf_counter() - started
+    cpu = time.process_time() - started_cpu
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    fingerprints = "".join(memory.fingerprint for memory in plan.memories)
     return {
-        "seconds": time.perf_counter() - started,
-        "cpu": time.process_time() - used,
-        "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "seconds": seconds,
+        "cpu": cpu,
+        "megabytes": peak / 1024,
         "deletions": len(plan.memories),
-        "fingerprints": sha256("".join(m.fingerprint for m in plan.memories).encode()).hexdigest(),
+        "digest": sha256(fingerprints.encode()).hexdigest(),
     }
 
 
-def planned_by(tree: Path, path: Path) -> dict[str, Any]:
-    """Do so in a process of its own, with the memlab of a tree."""
-    command = [sys.executable, __file__, "--one", str(path)]
+def measure_tree(tree: Path, path: Path) -> dict[str, Any]:
+    """Measure the memlab of a tree in a process of its own."""
+    command = [sys.executable, __file__, "--measure", str(path)]
     environment = os.environ | {"PYTHONPATH": str(tree)}
     run = subprocess.run(command, env=environment, check=True, capture_output=True)
-    return json.loads(run.stdout)
+    costs: dict[str, Any] = json.loads(run.stdout)
+    return costs
 
 
 def main() -> None:
@@ -56,23 +62,32 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--beside", type=Path, help="the tree of another memlab")
-    parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.one:
-        print(json.dumps(planned(options.one)))
+    if options.measure:
+        print(json.dumps(measure(options.measure)))
         return
-    trees = [HERE, *([options.beside] if options.beside else [])]
+    trees = [THIS_TREE]
+    if options.beside:
+        trees.append(options.beside)
+    rounds: list[list[dict[str, Any]]] = [[] for _ in trees]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "memory.db"
         generate(path, options.rows, random_ids=False)
-        rounds = [[planned_by(tree, path) for tree in trees] for _ in range(options.rounds)]
-    for tree, found in zip(trees, zip(*rounds, strict=True), strict=True):
-        best = {key: min(each[key] for each in found) for key in found[0]}
+        for _ in range(options.rounds):
+            for tree, costs in zip(trees, rounds, strict=True):
+                costs.append(measure_tree(tree, path))
+    digests = set()
+    for tree, costs in zip(trees, rounds, strict=True):
+        digests |= {cost["digest"] for cost in costs}
+        seconds = min(cost["seconds"] for cost in costs)
+        cpu = min(cost["cpu"] for cost in costs)
+        megabytes = min(cost["megabytes"] for cost in costs)
         print(
-            f"{best['deletions']:,} deletions {best['seconds']:6.1f} s ({best['cpu']:6.1f} s of "
-            f"CPU) {best['megabytes']:5.0f} MB   {tree}"
+            f"{costs[0]['deletions']:,} deletions {seconds:6.1f} s ({cpu:6.1f} s of "
+            f"CPU) {megabytes:5.0f} MB   {tree}"
         )
-    assert len({each["fingerprints"] for turn in rounds for each in turn}) == 1
+    assert len(digests) == 1
 
 
 if __name__ == "__main__":

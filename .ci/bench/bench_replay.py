@@ -1,7 +1,8 @@
-"""How long a comparison takes: six policies at twenty settings each on ten thousand memories.
+"""Measure a comparison of six policies with twenty settings each on ten thousand memories.
 
-Run by name: ``python .ci/bench/bench_replay.py [STORE]``. Each policy deletes, then each retires,
-in one process, so that the two times can be compared.
+    python .ci/bench/bench_replay.py [STORE]
+
+Each policy is replayed twice in the same process, once deleting memories and once retiring them.
 """
 
 import sys
@@ -26,16 +27,18 @@ from memlab.policies import (
     TimeToLive,
     ValueCap,
 )
-from memlab.replay.history import prepare_history
+from memlab.replay.history import ReplayHistory, prepare_history
 from memlab.replay.walk import walk_through
 from tests.support.histories import simulate_history
 
 
-def settings(days: float) -> list[Policy]:
-    """Twenty caps from 20 to 2,000 under each of six policies; `days` from one row to the next."""
-    caps = np.geomspace(20, 2000, 20).astype(int).tolist()
+def policies_for(days: float) -> list[Policy]:
+    """Make six policies for each of twenty caps from 20 to 2,000.
+
+    `days` is the mean time from one memory to the next.
+    """
     policies: list[Policy] = []
-    for cap in caps:
+    for cap in np.geomspace(20, 2000, 20).astype(int).tolist():
         policies += [
             KeepRecent(cap),
             TimeToLive(timedelta(days=days * cap)),
@@ -47,8 +50,16 @@ def settings(days: float) -> list[Policy]:
     return policies
 
 
+def measure(history: ReplayHistory, policies: list[Policy], *, retire: bool) -> float:
+    """Replay all policies; return the seconds."""
+    started = time.perf_counter()
+    for policy in tqdm(policies, leave=False):
+        walk_through(history, policy, retire=retire)
+    return time.perf_counter() - started
+
+
 def main() -> None:
-    """Replay all of them twice and say how long it took."""
+    """Replay all policies twice, and print the seconds."""
     if len(sys.argv) > 1:
         frame = load(sys.argv[1])
         references = find_references(frame)
@@ -56,15 +67,10 @@ def main() -> None:
         frame, references = simulate_history(1, "growing", rows=10_000)
     frame[c.IMPORTANCE] = np.random.default_rng(0).random(len(frame))
     span = frame[c.CREATED_AT].max() - frame[c.CREATED_AT].min()
-    policies = settings(span / timedelta(days=1) / len(frame))
-    life = prepare_history(frame, references)
-    seconds = []
-    for retire in (False, True):
-        began = time.perf_counter()
-        for policy in tqdm(policies, leave=False):
-            walk_through(life, policy, retire=retire)
-        seconds.append(time.perf_counter() - began)
-    deleting, retiring = seconds
+    policies = policies_for(span / timedelta(days=1) / len(frame))
+    history = prepare_history(frame, references)
+    deleting = measure(history, policies, retire=False)
+    retiring = measure(history, policies, retire=True)
     print(
         f"{len(frame):,} rows, {len(references):,} references, {len(policies)} replays: "
         f"{deleting:.1f} s deleting, {retiring:.1f} s retiring, {retiring / deleting:.2f} times"

@@ -1,10 +1,10 @@
-"""Time and memory of reading, archiving and putting back memories on servers.
+"""Measure the time and memory of loading memories from servers, and of reading their records.
 
     python .ci/bench/bench_servers.py [--memories 100000] [--dimensions 384]
 
-BetterDB's hashes on a redis-server of its own, MemForge's rows on a PostgreSQL of its own, both on
-this machine. Every step runs in a process of its own; memory is that process's peak, imports
-included, and beside it what importing alone takes.
+BetterDB's hashes are on a temporary redis-server, MemForge's rows on a temporary PostgreSQL, both
+on this machine. Every step runs in a process of its own. Memory is the peak of that process,
+imports included; the first step only imports.
 """
 
 import argparse
@@ -14,9 +14,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import numpy as np
@@ -30,35 +30,39 @@ from tests.support.betterdb_store import NAME, START_MS
 from tests.support.memforge_store import create_tables
 from tests.support.servers import postgres_server, redis_server
 
-TEXT = "the parser fails on tabs because a retry timed out when building docs; see the merge " * 4
-PROMISED = {"betterdb": 15.0, "memforge": 5.0}
-"""Seconds within which a hundred thousand memories are to be loaded."""
+TEXT: Final = (
+    "the parser fails on tabs because a retry timed out when building docs; see the merge " * 4
+)
+PROMISED_SECONDS: Final = {"betterdb": 15.0, "memforge": 5.0}
+"""Maximum time to load a hundred thousand memories."""
+BATCH: Final = 500
 
 
 def fill_betterdb(client: Any, count: int, dimensions: int) -> None:
     """Write hashes as BetterDB does, vectors included."""
     client.config_set("appendfsync", "no")
-    chance = np.random.default_rng(7)
-    for start in range(0, count, 500):
-        with client.pipeline(transaction=False) as pipe:
-            for number in range(start, min(start + 500, count)):
-                moment = str(START_MS + number)
+    rng = np.random.default_rng(7)
+    for start in range(0, count, BATCH):
+        with client.pipeline(transaction=False) as pipeline:
+            for number in range(start, min(start + BATCH, count)):
+                created_at = str(START_MS + number)
                 fields = {
                     "content": TEXT[: 100 + number % 200],
-                    "vector": chance.random(dimensions, dtype=np.float32).tobytes(),
+                    "vector": rng.random(dimensions, dtype=np.float32).tobytes(),
                     "importance": "0.5",
-                    "created_at": moment,
-                    "last_accessed_at": moment,
+                    "created_at": created_at,
+                    "last_accessed_at": created_at,
                     "access_count": "0",
                     "tags": f"merged,area{number % 30}",
                     "agentId": "a",
                 }
-                pipe.hset(f"{NAME}:mem:{UUID(bytes=chance.bytes(16))}", mapping=fields)
-            pipe.execute()
+                key = f"{NAME}:mem:{UUID(bytes=rng.bytes(16))}"
+                pipeline.hset(key, mapping=fields)
+            pipeline.execute()
 
 
 def fill_memforge(connection: Any, count: int, dimensions: int) -> None:
-    """Write rows as MemForge does, embeddings and a retrieval of every fourth included."""
+    """Write rows as MemForge does, with embeddings and a read of every fourth memory."""
     create_tables(connection)
     connection.execute("INSERT INTO agents (id) VALUES ('a')")
     connection.execute(
@@ -76,76 +80,83 @@ def fill_memforge(connection: Any, count: int, dimensions: int) -> None:
     connection.execute("ANALYZE")
 
 
-def load(name: str) -> int:
-    return len(memlab.load(name))
-
-
-def load_with_body(name: str) -> int:
-    return len(memlab.load(name, with_body=True))
-
-
-def read_records(name: str) -> int:
-    def look(reader: Any) -> int:
-        rows = [rows.table for rows in reader.batches(with_body=False)]
-        keys = [
-            key
-            for table in rows
-            for key in table["key" if "key" in table.column_names else "position"].to_pylist()
-        ]
-        return sum(1 for _ in reader.records(keys))
-
-    return read_consistent(open_source(name), look)
-
-
-def nothing(name: str) -> int:
+def only_import(url: str) -> int:
+    """Do nothing."""
     return 0
 
 
-STEPS: dict[str, Callable[[str], int]] = {
-    "import": nothing,
+def load(url: str) -> int:
+    """Load all columns but the body; return the number of memories."""
+    return len(memlab.load(url))
+
+
+def load_with_body(url: str) -> int:
+    """Load all columns; return the number of memories."""
+    return len(memlab.load(url, with_body=True))
+
+
+def read_records(url: str) -> int:
+    """Read the records of all memories, as an archive does; return their number."""
+
+    def read(reader: Any) -> int:
+        keys: list[Any] = []
+        for rows in reader.batches(with_body=False):
+            column = "key" if "key" in rows.table.column_names else "position"
+            keys += rows.table[column].to_pylist()
+        return sum(1 for _ in reader.records(keys))
+
+    return read_consistent(open_source(url), read)
+
+
+STEPS: Final[dict[str, Callable[[str], int]]] = {
+    "import": only_import,
     "load": load,
     "load with body": load_with_body,
     "records": read_records,
 }
 
 
-def measure(kind: str, name: str) -> Iterator[str]:
+def measure(step: str, url: str) -> None:
+    """Print the seconds of a step, its number of memories and the peak memory as JSON."""
+    started = time.perf_counter()
+    count = STEPS[step](url)
+    seconds = time.perf_counter() - started
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps([seconds, count, peak]))
+
+
+def print_steps(system: str, url: str) -> None:
+    """Measure each step in a process of its own, and print the costs."""
     for step in STEPS:
-        run = subprocess.run(
-            [sys.executable, __file__, "--step", step, "--name", name],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        command = [sys.executable, __file__, "--step", step, "--url", url]
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
         seconds, count, peak = json.loads(run.stdout)
-        promise = f"  (promised {PROMISED[kind]:.0f} s)" if step == "load" else ""
-        yield f"{kind:<9} {step:<15} {seconds:7.2f} s  {peak:6,.0f} MB  {count:,}{promise}"
+        promise = f"  (promised {PROMISED_SECONDS[system]:.0f} s)" if step == "load" else ""
+        print(
+            f"{system:<9} {step:<15} {seconds:7.2f} s  {peak:6,.0f} MB  {count:,}{promise}",
+            flush=True,
+        )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--memories", type=int, default=100_000)
     parser.add_argument("--dimensions", type=int, default=384)
-    parser.add_argument("--step")
-    parser.add_argument("--name")
-    given = parser.parse_args()
-    if given.step:
-        began = time.perf_counter()
-        count = STEPS[given.step](given.name)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(json.dumps([time.perf_counter() - began, count, peak]))
+    parser.add_argument("--step", help=argparse.SUPPRESS)
+    parser.add_argument("--url", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.step:
+        measure(options.step, options.url)
         return
     with tempfile.TemporaryDirectory() as folder, redis_server(Path(folder)) as redis:
         with redis.client() as client:
-            fill_betterdb(client, given.memories, given.dimensions)
-        for line in measure("betterdb", redis.url):
-            print(line, flush=True)
+            fill_betterdb(client, options.memories, options.dimensions)
+        print_steps("betterdb", redis.url)
     with postgres_server() as postgres:
-        name = postgres.new_database()
-        with postgres.connect(name) as connection:
-            fill_memforge(connection, given.memories, given.dimensions)
-        for line in measure("memforge", postgres.url(name)):
-            print(line, flush=True)
+        database = postgres.new_database()
+        with postgres.connect(database) as connection:
+            fill_memforge(connection, options.memories, options.dimensions)
+        print_steps("memforge", postgres.url(database))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
-"""What a small store costs, for a fleet is many of them; and what a lock costs its writer.
+"""Measure calls and commands on a small store, and how long a plan blocks a writer.
 
     python .ci/bench/bench_small.py [--rounds 40] [--beside PYTHON]
 
-Milliseconds to load, to plan and to recommend a cap for the 300-issue example, warm: the best of
-the rounds on the clock and on the processor; then `memlab show` and `memlab size` from their start.
-With the interpreter of another memlab, both are measured in turns and the ratio is shown, for a
-busy machine slows both alike. Last, for each journal mode, how long the slowest of a writer's
-commits takes alone, and beside a plan whose policy thinks for half a second: a store in WAL mode
-goes on being written to, one with a rollback journal waits until the policy has decided.
+Prints the milliseconds to load the 300-issue example, to plan, and to recommend a cap, after a
+first call: the best of the rounds, on the clock and on the processor. The same for `memlab show`
+and `memlab size`, from the start of the process. With the interpreter of another memlab, both take
+turns and their ratio is printed, because a busy machine slows both alike.
+
+Then prints, for each journal mode, the slowest commit of a writer: alone, and beside a plan whose
+policy takes half a second. A store in WAL mode can be written meanwhile; with a rollback journal
+the writer waits for the policy.
 """
 
 import argparse
@@ -24,128 +26,153 @@ from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final, NamedTuple
 
 import pandas as pd
 
 import memlab
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "data" / "three_hundred_issues.db"
-NOW = datetime(2026, 7, 1, tzinfo=UTC)
-THINKS = 0.5
-COMMAND = "from memlab.cli import main; main()"
+EXAMPLE: Final = Path(__file__).resolve().parents[2] / "data" / "three_hundred_issues.db"
+NOW: Final = datetime(2026, 7, 1, tzinfo=UTC)
+POLICY_SECONDS: Final = 0.5
+TURNS: Final = 3
+MEMLAB: Final = "from memlab.cli import main; main()"
 
 
-def best(work: Callable[[], object], rounds: int) -> tuple[float, float]:
-    """Milliseconds of the best round, on the clock and on the processor."""
-    clock = []
-    processor = []
-    for _ in range(rounds):
-        started = time.perf_counter()
-        used = time.process_time()
-        work()
-        clock.append(time.perf_counter() - started)
-        processor.append(time.process_time() - used)
-    return 1e3 * min(clock), 1e3 * min(processor)
+class Milliseconds(NamedTuple):
+    """Time on the clock and on the processor."""
+
+    clock: float
+    cpu: float
 
 
-class Thinking(memlab.KeepRecent):
-    """A policy that takes its time."""
+class SlowPolicy(memlab.KeepRecent):
+    """A policy that takes `POLICY_SECONDS`."""
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
-        time.sleep(THINKS)
+        time.sleep(POLICY_SECONDS)
         return super().evict(rows, now=now)
 
 
-def slowest_commit(path: Path, beside: Callable[[], object] | None) -> float:
-    """Milliseconds of the slowest of a writer's commits, alone or beside something."""
-    other = threading.Thread(target=beside) if beside else None
-    slowest = 0.0
-    with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as writer:
-        writer.execute("PRAGMA synchronous = NORMAL")
-        if other:
-            other.start()
-        until = time.perf_counter() + 2 * THINKS
-        while time.perf_counter() < until:
-            started = time.perf_counter()
-            writer.execute("UPDATE memory_items SET confidence = confidence WHERE rowid = 1")
-            slowest = max(slowest, time.perf_counter() - started)
-    if other:
-        other.join()
-    return 1e3 * slowest
+def least_of(runs: list[Milliseconds]) -> Milliseconds:
+    """Return the least time of each clock."""
+    return Milliseconds(min(run.clock for run in runs), min(run.cpu for run in runs))
 
 
-def calls(path: Path, rounds: int) -> dict[str, tuple[float, float]]:
-    """Milliseconds of each call on a store."""
-    past = getattr(memlab, "load_past", memlab.load)(path)
-    work = {
+def measure_call(call: Callable[[], object]) -> Milliseconds:
+    """Measure a call in this process."""
+    started = time.perf_counter()
+    started_cpu = time.process_time()
+    call()
+    clock = time.perf_counter() - started
+    return Milliseconds(1e3 * clock, 1e3 * (time.process_time() - started_cpu))
+
+
+def measure_calls(path: Path, rounds: int) -> dict[str, Milliseconds]:
+    """Measure each call on a store after a first one."""
+    past = memlab.load_past(path)
+    calls: dict[str, Callable[[], object]] = {
         "load": lambda: memlab.load(path),
         "plan": lambda: memlab.plan(path, memlab.KeepRecent(50), now=NOW),
         "recommend": lambda: memlab.recommend_cap(past),
     }
-    for call in work.values():
+    for call in calls.values():
         call()
-    return {name: best(call, rounds) for name, call in work.items()}
+    return {
+        name: least_of([measure_call(call) for _ in range(rounds)]) for name, call in calls.items()
+    }
 
 
-def command(python: str, *words: str) -> tuple[float, float]:
-    """Milliseconds of one run of a command, on the clock and on the processor."""
+def measure_command(python: str, *arguments: str) -> Milliseconds:
+    """Measure a command from the start of its process."""
     started = time.perf_counter()
     before = os.times()
-    with tempfile.TemporaryDirectory() as elsewhere:  # where no other memlab lies
-        asked = [python, "-c", COMMAND, *words]
-        subprocess.run(asked, cwd=elsewhere, check=True, stdout=subprocess.DEVNULL)
+    with tempfile.TemporaryDirectory() as folder:  # a working directory without another memlab
+        command = [python, "-c", MEMLAB, *arguments]
+        subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
     after = os.times()
-    used = after.children_user + after.children_system
-    used -= before.children_user + before.children_system
-    return 1e3 * (time.perf_counter() - started), 1e3 * used
+    user = after.children_user - before.children_user
+    system = after.children_system - before.children_system
+    return Milliseconds(1e3 * (time.perf_counter() - started), 1e3 * (user + system))
 
 
-def measured(python: str, path: Path, rounds: int) -> dict[str, tuple[float, float]]:
-    """Milliseconds of each call and command with the memlab of an interpreter."""
-    asked = [python, __file__, "--calls", str(path), "--rounds", str(rounds)]
-    found = json.loads(subprocess.run(asked, check=True, capture_output=True, text=True).stdout)
+def measure_python(python: str, path: Path, rounds: int) -> dict[str, Milliseconds]:
+    """Measure each call and command with the memlab of an interpreter."""
+    command = [python, __file__, "--measure", str(path), "--rounds", str(rounds)]
+    run = subprocess.run(command, check=True, capture_output=True, text=True)
+    times = {name: Milliseconds(*values) for name, values in json.loads(run.stdout).items()}
     for name in ("show", "size"):
-        runs = [command(python, name, str(path)) for _ in range(3)]
-        found[f"memlab {name}"] = tuple(map(min, zip(*runs, strict=True)))
-    return found
+        runs = [measure_command(python, name, str(path)) for _ in range(3)]
+        times[f"memlab {name}"] = least_of(runs)
+    return times
 
 
-def small(path: Path, rounds: int, beside: str | None) -> None:
-    """Print what a small store costs, where it is asked for beside another memlab's cost."""
-    pythons = [sys.executable, *([beside] if beside else [])]
-    turns = [[measured(python, path, rounds) for python in pythons] for _ in range(3)]
-    for name in turns[0][0]:
-        least = [
-            [min(turn[who][name][what] for turn in turns) for what in (0, 1)]
-            for who in range(len(pythons))
-        ]
-        ratio = f", {least[0][1] / least[1][1]:.2f} of the other's" if beside else ""
-        print(f"{name:12} {least[0][0]:7.1f} ms ({least[0][1]:7.1f} ms of CPU{ratio})")
+def print_times(path: Path, rounds: int, beside: str | None) -> None:
+    """Print the time of each call and command, and its ratio to that of another memlab."""
+    turns = []
+    other_turns = []
+    for _ in range(TURNS):
+        turns.append(measure_python(sys.executable, path, rounds))
+        if beside:
+            other_turns.append(measure_python(beside, path, rounds))
+    for name in turns[0]:
+        least = least_of([turn[name] for turn in turns])
+        ratio = ""
+        if other_turns:
+            other = least_of([turn[name] for turn in other_turns])
+            ratio = f", {least.cpu / other.cpu:.2f} of the other's"
+        print(f"{name:12} {least.clock:7.1f} ms ({least.cpu:7.1f} ms of CPU{ratio})")
+
+
+def slowest_commit(path: Path, beside: Callable[[], object] | None = None) -> float:
+    """Commit for a second, and return the milliseconds of the slowest commit.
+
+    `beside` runs in another thread meanwhile.
+    """
+    thread = threading.Thread(target=beside) if beside else None
+    slowest = 0.0
+    with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as writer:
+        writer.execute("PRAGMA synchronous = NORMAL")
+        if thread:
+            thread.start()
+        end = time.perf_counter() + 2 * POLICY_SECONDS
+        while time.perf_counter() < end:
+            started = time.perf_counter()
+            writer.execute("UPDATE memory_items SET confidence = confidence WHERE rowid = 1")
+            slowest = max(slowest, time.perf_counter() - started)
+    if thread:
+        thread.join()
+    return 1e3 * slowest
+
+
+def print_slowest_commits(path: Path) -> None:
+    """Print the slowest commit in each journal mode."""
+    for mode in ("WAL", "DELETE"):
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(f"PRAGMA journal_mode = {mode}")
+        alone = slowest_commit(path)
+        beside = slowest_commit(path, lambda: memlab.plan(path, SlowPolicy(50), now=NOW))
+        print(
+            f"{mode:7} slowest commit {alone:6.1f} ms alone, {beside:6.1f} ms beside a plan "
+            f"that decides for {1e3 * POLICY_SECONDS:.0f} ms"
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--beside", help="the interpreter of another memlab")
-    parser.add_argument("--calls", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.calls:
-        print(json.dumps(calls(options.calls, options.rounds)))
+    if options.measure:
+        print(json.dumps(measure_calls(options.measure, options.rounds)))
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "memory.db"
         shutil.copyfile(EXAMPLE, path)
-        os.utime(path, (0, 0))  # a file written just now is looked at with more care
-        small(path, options.rounds, options.beside)
-        for mode in ("WAL", "DELETE"):
-            with closing(sqlite3.connect(path)) as connection:
-                connection.execute(f"PRAGMA journal_mode = {mode}")
-            alone = slowest_commit(path, None)
-            beside = slowest_commit(path, lambda: memlab.plan(path, Thinking(50), now=NOW))
-            print(
-                f"{mode:7} slowest commit {alone:6.1f} ms alone, {beside:6.1f} ms beside a plan "
-                f"that decides for {1e3 * THINKS:.0f} ms"
-            )
+        os.utime(path, (0, 0))  # memlab takes more care with a file that was just written
+        print_times(path, options.rounds, options.beside)
+        print_slowest_commits(path)
 
 
 if __name__ == "__main__":

@@ -1,69 +1,54 @@
-"""One table of what `memlab.recommend_cap` says of many stores.
+"""Print a table of what `memlab.recommend_cap` recommends for many stores.
 
     python .ci/bench/size_all.py [STORE ...]
 
-Without a store: the bundled two years and 300 issues, an empty store, one with one memory, and the
-recorded histories and agent stores where they lie beside the checkout.
+The default stores are the bundled two years and 300 issues, an empty store, one with one memory,
+and the recorded histories and agent stores if they lie beside the checkout.
 """
 
-import importlib.util
-import sqlite3
 import sys
 import tempfile
-from contextlib import closing
 from pathlib import Path
+from typing import Final
+
+from recorded import build_store, recorded_names
 
 import memlab
 from memlab.evidence.past import load_past
 
-SHARED = Path(__file__).resolve().parents[2].parent / "shared"
-PROVENANCE = memlab.MemoryProvenance(None, "agent", source_task_ref="issue:#1")
-ITEM = memlab.MemoryItem("m1", memlab.MemoryKind.EPISODIC, "shipped", "", PROVENANCE)
+ITEM: Final = memlab.MemoryItem(
+    "m1",
+    memlab.MemoryKind.EPISODIC,
+    "shipped",
+    "",
+    memlab.MemoryProvenance(None, "agent", source_task_ref="issue:#1"),
+)
 
 
-def stores(folder: Path) -> list[Path]:
-    """Make or find the stores that are there without being asked for."""
-    with memlab.SqliteMemoryStore(folder / "empty.db"):
-        pass
-    with memlab.SqliteMemoryStore(folder / "one-memory.db") as one:
-        one.put(ITEM)
-    bundled = [memlab.store_path(name) for name in ("two_years", "three_hundred_issues")]
-    return [*bundled, folder / "empty.db", folder / "one-memory.db", *recorded(folder)]
+def default_stores(folder: Path) -> list[Path]:
+    """List the bundled stores, and build the others in a folder."""
+    empty = folder / "empty.db"
+    memlab.SqliteMemoryStore(empty).close()
+    one_memory = folder / "one-memory.db"
+    with memlab.SqliteMemoryStore(one_memory) as store:
+        store.put(ITEM)
+    stores = [memlab.store_path("two_years"), memlab.store_path("three_hundred_issues")]
+    stores += [empty, one_memory]
+    for name in recorded_names("agent-*") + recorded_names("history-*"):
+        stores.append(build_store(name, folder / f"{name}.db"))
+    return stores
 
 
-def recorded(folder: Path) -> list[Path]:
-    """Build the recorded stores; none where they are not there."""
-    tool = SHARED / "tools" / "build_store.py"
-    if not tool.exists():
-        return []
-    spec = importlib.util.spec_from_file_location("build_store", tool)
-    assert spec is not None
-    assert spec.loader is not None
-    build = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(build)
-    made = []
-    for source in sorted((SHARED / "data").glob("*-memories.csv.gz")):
-        name = source.name.removesuffix("-memories.csv.gz")
-        items = build.history_items if name.startswith("history-") else build.agent_items
-        with closing(sqlite3.connect(folder / f"{name}.db")) as connection, connection:
-            connection.executescript(build.SCHEMA)
-            marks = ", ".join("?" * 14)
-            rows = items(SHARED / "data", name)
-            connection.executemany(f"INSERT INTO memory_items VALUES ({marks})", rows)
-        made.append(folder / f"{name}.db")
-    return made
-
-
-def line(store: Path) -> str:
-    """Return what is recommended for a store."""
+def table_row(store: Path) -> str:
+    """Write the recommendation for a store as a row of the table."""
     advice = memlab.recommend_cap(load_past(store))
     low, high = advice.interval or (0, 0)
-    served = advice.served_limits or (0.0, 0.0)
+    served_low, served_high = advice.served_limits or (0.0, 0.0)
     cap = "–" if advice.keep_recent is None else f"{advice.keep_recent:,}"
     return (
         f"{store.stem:<22} {advice.memories:>8,} {advice.references:>6,} {advice.verdict:<21} "
-        f"{cap:>6} {low:>6,} {high:>7,} {served[0]:>6.1%} {served[1]:>6.1%} {advice.weight:>6.0%} "
-        f"{advice.missed}/{advice.measured}"
+        f"{cap:>6} {low:>6,} {high:>7,} {served_low:>6.1%} {served_high:>6.1%} "
+        f"{advice.weight:>6.0%} {advice.missed}/{advice.measured}"
     )
 
 
@@ -74,8 +59,9 @@ def main() -> None:
         f"{'high':>7} {'served':>13} {'own':>6} missed"
     )
     with tempfile.TemporaryDirectory() as folder:
-        for store in [Path(each) for each in sys.argv[1:]] or stores(Path(folder)):
-            print(line(store), flush=True)
+        stores = [Path(argument) for argument in sys.argv[1:]]
+        for store in stores or default_stores(Path(folder)):
+            print(table_row(store), flush=True)
 
 
 if __name__ == "__main__":
