@@ -16,6 +16,7 @@ from memlab.cli import main
 from memlab.errors import BadRowError, StoreError
 from memlab.store.database import CREATE_TABLE
 from memlab.upkeep.health import Status
+from tests.support.paths import link_to_a_device
 from tests.support.permissions import as_nobody
 from tests.support.stores import (
     RawText,
@@ -66,7 +67,7 @@ NOT_A_STORE: dict[str, tuple[Callable[[Path], object], str, str]] = {
     ),
     "a folder for a log": (beside("-wal", Path.mkdir), "{}-wal is not an ordinary file", MOVE),
     "a device for a journal": (
-        beside("-journal", lambda path: path.symlink_to("/dev/zero")),
+        beside("-journal", link_to_a_device),
         "{}-journal is not an ordinary file",
         MOVE,
     ),

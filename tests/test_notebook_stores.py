@@ -14,6 +14,7 @@ from IPython.core.interactiveshell import InteractiveShell
 import memlab
 from memlab.errors import MemlabError, UnansweredError
 from memlab.sources.opening import open_source
+from memlab.views import needs
 from memlab.views.bundled import (
     NEEDS,
     UNANSWERED,
@@ -22,8 +23,6 @@ from memlab.views.bundled import (
     folder_of,
     notebook_paths,
 )
-from memlab.views.needs import NEEDS as WORDS
-from memlab.views.needs import unanswered
 from tests.support.notebook_stores import (
     STORES,
     run_in_this_process,
@@ -102,8 +101,8 @@ def test_notebooks_of_a_store_do_not_mention_bundled_data(written: tuple[str, li
 
 def test_explanation_fits_a_page_and_keeps_commands_whole(tmp_path: Path) -> None:
     store = write_rows(tmp_path / f"{'long-name-' * 8}.db", episodes(5))
-    for need in WORDS:
-        lines = unanswered(store, need).splitlines()
+    for need in needs.NEEDS:
+        lines = needs.unanswered(store, need).splitlines()
         for line in lines:
             assert len(line) <= 88 or str(store) in line, need
         commands = [line for line in lines if "memlab " in line]
@@ -179,12 +178,12 @@ def test_each_unanswered_question_is_one_cell(written: tuple[str, list[Path]]) -
 
 
 def test_each_need_tag_of_a_cell_has_an_explanation() -> None:
-    needs = set()
+    needed = set()
     for path in notebook_paths():
         for cell in nbformat.read(path, as_version=4).cells:
             tags = cell.metadata.get("tags", ())
-            needs |= {tag.removeprefix(NEEDS) for tag in tags if tag.startswith(NEEDS)}
-    assert needs == WORDS.keys()
+            needed |= {tag.removeprefix(NEEDS) for tag in tags if tag.startswith(NEEDS)}
+    assert needed == needs.NEEDS.keys()
 
 
 def compact(keep: int, *, retire: bool = False) -> Callable[[str], object]:

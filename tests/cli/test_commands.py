@@ -139,17 +139,17 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("out")
 
 
-def missing(folder: Path) -> Path:
+def missing_file(folder: Path) -> Path:
     return folder / "memory.db"
 
 
-def empty(folder: Path) -> Path:
+def empty_file(folder: Path) -> Path:
     path = folder / "memory.db"
     path.touch()
     return path
 
 
-def text(folder: Path) -> Path:
+def text_file(folder: Path) -> Path:
     path = folder / "memory.db"
     path.write_text("These are not the memories you look for.\n" * 100)
     return path
@@ -180,22 +180,22 @@ def long_path(folder: Path) -> Path:
 
 
 NOT_A_STORE: tuple[Callable[[Path], Path], ...] = (
-    missing,
-    empty,
-    text,
+    missing_file,
+    empty_file,
+    text_file,
     empty_folder,
     link_to_itself,
     below_a_link_to_itself,
     long_name,
     long_path,
 )
-"""Makers of paths that are no stores."""
+"""Functions that make something in a folder, and return a path that is no store."""
 
 
 def exit_code_for(name: str, make: Callable[[Path], Path]) -> int:
     """Return the exit code of a command on a path that is no store."""
     if name == "doctor":
-        return 0 if make is missing else 1
+        return 0 if make is missing_file else 1
     if name == "find" and make is empty_folder:
         return 0
     if name.startswith("fleet") and make is not empty_folder:

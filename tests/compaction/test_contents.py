@@ -27,6 +27,8 @@ from memlab.frame.loading import load
 from memlab.store.archive.location import archive_path
 from memlab.store.archive.open_archive import OpenArchive
 from tests.support.archives import NOON, compacted
+from tests.support.claude_store import project_folder, write_memories
+from tests.support.shell import output_of
 from tests.support.stores import RawText, files_in, row, write_rows, write_signals
 
 SIX = [f"e{number}" for number in range(1, 7)]
@@ -71,6 +73,15 @@ class TestListing:
         before = files_in(store.parent)
         assert archived_rows(store, search=text)["memory_id"].tolist() == matches
         assert files_in(store.parent) == before
+
+    def test_search_without_a_match_says_how_many_memories_are_archived(
+        self, tmp_path: Path
+    ) -> None:
+        folder = project_folder(tmp_path)
+        write_memories(folder, "a", "b", "c")
+        memlab.apply(memlab.plan(folder, memlab.KeepRecent(1)))
+        output = output_of("archive", folder, "--search", "nothing like it")
+        assert "no match among 2 memories in the archive" in output
 
 
 class TestExporting:
@@ -294,17 +305,17 @@ class TestDroppingByDate:
         digest = compact(secrets, 2, at=moment)
         drop = plan_erasure(secrets, before=self.TOMORROW)
         assert drop.entries == ()
-        self.assert_passed_over(secrets, digest, reason)
+        self.assert_not_dropped_by_date(secrets, digest, reason)
 
     def test_entry_dated_before_an_earlier_plan_is_not_dropped(self, secrets: Path) -> None:
         compact(secrets, 5, at=NOON)
         digest = compact(secrets, 2, at=NOON - timedelta(5))
         (entry,) = plan_erasure(secrets, before=self.TOMORROW).entries
         assert entry.memories == 4
-        self.assert_passed_over(secrets, digest, "before a plan that was applied earlier")
+        self.assert_not_dropped_by_date(secrets, digest, "before a plan that was applied earlier")
 
-    def assert_passed_over(self, store: Path, digest: str, reason: str) -> None:
-        """Check that a drop by date leaves one plan, for a reason, and by digest does not."""
+    def assert_not_dropped_by_date(self, store: Path, digest: str, reason: str) -> None:
+        """Check that a drop by date skips the only plan for a reason; a drop by digest does not."""
         drop = plan_erasure(store, before=self.TOMORROW)
         (stated_reason,) = drop.passed_over
         assert re.search(reason, stated_reason)

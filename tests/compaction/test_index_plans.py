@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -26,9 +25,10 @@ from tests.support.claude_store import (
     write_memory,
 )
 from tests.support.crashing import crash_everywhere
-from tests.support.index_edits import EDITS, by_hand, edited
+from tests.support.index_edits import EDITS, Edit, by_hand, edited
 from tests.support.properties import examples, one_in
 from tests.support.shell import output_of, run
+from tests.support.stores import FileState
 
 NOW = datetime(2026, 4, 1, tzinfo=UTC)
 WRITTEN = 1_700_000_000_123_456_789
@@ -55,21 +55,9 @@ def neglected_folder(home: Path) -> Path:
     return folder
 
 
-class FileState(NamedTuple):
-    """Bytes, permissions and time of a file."""
-
-    content: bytes
-    mode: int
-    modified: int
-
-
 def state_of(folder: Path) -> dict[str, FileState]:
     """Return the state of each file."""
-    states = {}
-    for path in folder.iterdir():
-        status = path.stat()
-        states[path.name] = FileState(path.read_bytes(), status.st_mode, status.st_mtime_ns)
-    return states
+    return {path.name: FileState.of(path) for path in folder.iterdir()}
 
 
 def index_of(folder: Path) -> bytes:
@@ -241,7 +229,7 @@ def test_undo_does_not_restore_a_line_removed_by_hand(tmp_path: Path) -> None:
 @settings(max_examples=examples(60), deadline=None)
 @given(EDITS)
 def test_undo_keeps_every_handwritten_line(
-    tmp_path_factory: pytest.TempPathFactory, edits: list[tuple[str, int, int, str]]
+    tmp_path_factory: pytest.TempPathFactory, edits: list[Edit]
 ) -> None:
     folder = neglected_folder(tmp_path_factory.mktemp("home"))
     before = state_of(folder)

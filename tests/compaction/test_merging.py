@@ -38,7 +38,7 @@ from tests.support.programs import run_program
 from tests.support.properties import crossed, examples, one_in
 from tests.support.repositories import Repository
 from tests.support.shell import output_of
-from tests.support.stores import episodes, write_rows
+from tests.support.stores import FileState, episodes, write_rows
 
 FROM = "-srv-app-one"
 INTO = "-srv-app"
@@ -72,21 +72,18 @@ def write_folder(home: Path, name: str, memories: dict[str, str]) -> Path:
     return folder
 
 
-State = dict[str, tuple[bytes, int, int]]
+State = dict[str, FileState]
 
 
 def state(*folders: Path) -> State:
-    """Return content, permissions and time of each file of folders."""
-    files = {}
+    """Return the state of each file and sub-folder of folders."""
+    states = {}
     for folder in folders:
         for path in sorted(folder.rglob("*")):
             if ".memlab" in path.parts:  # an interrupted change, which the next one rolls back
                 continue
-            status = path.stat()
-            content = path.read_bytes() if path.is_file() else b""
-            written = status.st_mtime_ns if path.is_file() else 0
-            files[str(path)] = (content, status.st_mode, written)
-    return files
+            states[str(path)] = FileState.of(path)
+    return states
 
 
 def texts(folder: Path) -> dict[str, bytes]:
@@ -552,8 +549,8 @@ def test_single_memory_of_a_merge_can_be_restored(folders: tuple[Path, Path]) ->
     assert (other / "b.md").exists()
     memlab.restore(receipt)
     assert texts(source).keys() == {"how.md", "a.md", "b.md", "same.md"}
-    assert {path: file[0] for path, file in state(*folders).items()} == {
-        path: file[0] for path, file in before.items()
+    assert {path: file.content for path, file in state(*folders).items()} == {
+        path: file.content for path, file in before.items()
     }
 
 
@@ -780,12 +777,11 @@ def test_three_worktrees_are_merged_into_one_index(home: Path) -> None:
     assert json.loads(output_of("find", "--json", home))["kinships"] == []
     for other in reversed(worktrees):
         undo_all(other)
-    assert {path: file[0] for path, file in state(*folders).items()} == {
-        path: file[0] for path, file in before.items()
+    assert {path: file.content for path, file in state(*folders).items()} == {
+        path: file.content for path, file in before.items()
     }
 
 
-STEMS = st.lists(st.sampled_from("abcdefg"), unique=True, max_size=5)
 TEXTS = st.sampled_from(["one", "two", "three"])
 
 

@@ -24,7 +24,7 @@ from tests.support.crashing import crash_everywhere
 from tests.support.invariants import archive_of, rows_of
 from tests.support.properties import examples
 from tests.support.shell import run
-from tests.support.stores import episodes, row, run_sql, write_rows
+from tests.support.stores import FileState, episodes, row, run_sql, write_rows
 
 DAY = timedelta(days=1)
 
@@ -46,14 +46,13 @@ def folder_with_losses(folder: Path) -> Path:
     return folder
 
 
-def files_in(folder: Path) -> dict[str, tuple[bytes, int, int]]:
-    files = {}
-    for path in folder.rglob("*"):
-        if path.is_file():
-            stat = path.stat()
-            written = 0 if path.name == "MEMORY.md" else stat.st_mtime_ns
-            files[str(path)] = path.read_bytes(), stat.st_mode, written
-    return files
+def files_in(folder: Path) -> dict[str, FileState]:
+    """Return the state of every file, without the time of an index."""
+    return {
+        str(path): FileState.of(path, with_time=path.name != "MEMORY.md")
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def lost(store: Path) -> list[str]:

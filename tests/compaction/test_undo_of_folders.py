@@ -24,18 +24,19 @@ from memlab.systems.claude_code.markdown import FileNames
 from memlab.testing.steps import APPLY_STEPS
 from memlab.upkeep.health import doctor
 from tests.support.claude_store import at, memory, project_folder, write_memories, write_memory
-from tests.support.index_edits import EDITS, FILES, INDEXES, by_hand, edited
+from tests.support.index_edits import EDITS, FILES, INDEXES, Edit, by_hand, edited
 from tests.support.odek_store import write_odek
 from tests.support.properties import examples
 from tests.support.repositories import NO_CONFIG, Repository
 from tests.support.shell import output_of
 from tests.support.shell import run as run_command
+from tests.support.stores import FileState
 
 MODES = (0o755, 0o664, 0o600, 0o640, 0o444)
 HOOKS = {name: f"- [{name[0]}](<{name}>) — hook" for name in FILES}
 INDEX = "\n".join(["# Memory", "", *HOOKS.values(), ""]).encode()
 
-State = dict[str, tuple[bytes, int, int]]
+State = dict[str, FileState]
 
 
 def filled(tmp_path: Path, index: bytes = INDEX) -> Path:
@@ -50,15 +51,14 @@ def filled(tmp_path: Path, index: bytes = INDEX) -> Path:
 
 
 def state(folder: Path, *, with_index_times: bool = False) -> State:
-    """Return bytes, mode and time of every file, without the time of an index by default."""
-    files = {}
-    for path in filter(Path.is_file, folder.rglob("*")):
-        file_stat = path.lstat()
-        name = str(path.relative_to(folder))
-        is_index = path.name in ("MEMORY.md", "RETIRED.md")
-        written = file_stat.st_mtime_ns if with_index_times or not is_index else 0
-        files[name] = path.read_bytes(), file_stat.st_mode, written
-    return files
+    """Return the state of every file, without the time of an index by default."""
+    states = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            is_index = path.name in ("MEMORY.md", "RETIRED.md")
+            name = str(path.relative_to(folder))
+            states[name] = FileState.of(path, with_time=with_index_times or not is_index)
+    return states
 
 
 def named(folder: Path) -> set[str]:
@@ -560,7 +560,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bytes], Path]:
 def test_random_edits_between_apply_and_undo_are_kept(
     fresh: Callable[[bytes], Path],
     raw: bytes,
-    edits: list[tuple[str, int, int, str]],
+    edits: list[Edit],
     keep: int,
     retire: bool,
 ) -> None:
@@ -590,7 +590,7 @@ def test_random_edits_between_apply_and_undo_are_kept(
 def test_random_edits_during_apply_or_undo_are_kept(
     fresh: Callable[[bytes], Path],
     raw: bytes,
-    edits: list[tuple[str, int, int, str]],
+    edits: list[Edit],
     keep: int,
     retire: bool,
     applies: bool,
@@ -626,7 +626,7 @@ def test_random_edits_during_apply_or_undo_are_kept(
     assert not recorded or written(folder) == recorded[0][0]
 
 
-def edit(folder: Path, edits: list[tuple[str, int, int, str]]) -> bool:
+def edit(folder: Path, edits: list[Edit]) -> bool:
     """Edit the index; return whether that changed it."""
     index = folder / "MEMORY.md"
     left = edited(index.read_bytes(), edits)
@@ -669,11 +669,3 @@ def test_archive_does_not_call_an_interrupted_retirement_undone(tmp_path: Path) 
     assert "CUT SHORT" in listing
     assert "retired 2 memories" in listing
     assert "undone" not in listing
-
-
-def test_search_without_a_match_says_how_many_memories_are_archived(tmp_path: Path) -> None:
-    folder = project_folder(tmp_path)
-    write_memories(folder, "a", "b", "c")
-    memlab.apply(memlab.plan(folder, memlab.KeepRecent(1)))
-    output = output_of("archive", folder, "--search", "nothing like it")
-    assert "no match among 2 memories in the archive" in output

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
 import pytest
 
@@ -18,6 +17,7 @@ import memlab
 from memlab.errors import MemlabError
 from tests.support.claude_store import memory, write_index, write_memory
 from tests.support.shell import output_of
+from tests.support.stores import FileState
 
 MONDAY = datetime(2026, 6, 1, 3, tzinfo=UTC)
 WORKSPACE = ".openclaw/workspace"
@@ -31,15 +31,7 @@ INDEXES = {f"{CLAUDE}/MEMORY.md", f"{CLAUDE}/RETIRED.md"}
 MADE_BY_MEMLAB = (".archive.db", ".archive.db-wal", ".archive.db-shm", ".archive.db-lock")
 
 
-class Found(NamedTuple):
-    """The content and status of a file or link."""
-
-    data: bytes
-    mode: int
-    written: int
-
-
-Tree = dict[str, Found]
+Tree = dict[str, FileState]
 
 
 def tree_of(home: Path) -> Tree:
@@ -48,10 +40,13 @@ def tree_of(home: Path) -> Tree:
     for path in home.rglob("*"):
         if path.name.endswith(MADE_BY_MEMLAB) or (path.is_dir() and not path.is_symlink()):
             continue
-        status = path.lstat()
         name = path.relative_to(home).as_posix()
-        data = str(path.readlink()).encode() if path.is_symlink() else path.read_bytes()
-        tree[name] = Found(data, status.st_mode, status.st_mtime_ns)
+        if path.is_symlink():
+            status = path.lstat()
+            target = str(path.readlink()).encode()
+            tree[name] = FileState(target, status.st_mode, status.st_mtime_ns)
+        else:
+            tree[name] = FileState.of(path)
     return tree
 
 

@@ -364,7 +364,7 @@ class ToolCall(NamedTuple):
     """A call in a transcript, the memories it reads and the reasons that leave others out."""
 
     tool: str
-    given: dict[str, Any]
+    arguments: dict[str, Any]
     reads: list[str]
     left_out: dict[str, int]
 
@@ -401,7 +401,7 @@ REASONS = (SEARCHES, NOT_FOLLOWED, NO_FILE_NAMED, OTHER_TOOLS, NO_MEMORY)
 
 
 def name_of(call: ToolCall) -> str:
-    return f"{call.tool} {list(call.given.values())[-1]}"
+    return f"{call.tool} {list(call.arguments.values())[-1]}"
 
 
 @pytest.mark.parametrize("call", CALLS, ids=name_of)
@@ -409,7 +409,7 @@ def test_each_tool_call_is_a_read_or_counted_as_left_out(desk: Desk, call: ToolC
     folder = desk.world.folder
     names = {"folder": folder, "m1": folder / "m1.md", "m2": folder / "m2.md"}
     filled: dict[str, Any] = {}
-    for key, value in call.given.items():
+    for key, value in call.arguments.items():
         if isinstance(value, list):
             filled[key] = [text.format(**names) for text in value]
         else:

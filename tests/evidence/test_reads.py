@@ -15,6 +15,7 @@ from memlab.evidence import AccessLog, find_references
 from memlab.evidence.reads import PASSED_OVER, describe_log, excluded_log_of, reading_chances
 from memlab.sources.reads import MAINTENANCE, OWN_SESSION
 from tests.support.frames import make_frame, make_log
+from tests.support.paths import link_to_a_device
 
 JSON_LINES = """
 {"memory_id": "a", "at": "2025-01-01T02:30:00Z"}
@@ -116,10 +117,6 @@ def test_rotated_part_is_read_without_a_current_file(tmp_path: Path) -> None:
     assert read_access_log(log.path)[c.MEMORY_ID].tolist() == ["a"]
 
 
-def link_to_a_device(path: Path) -> None:
-    path.symlink_to("/dev/zero")
-
-
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, link_to_a_device])
 def test_special_file_in_place_of_log_is_rejected(
     tmp_path: Path, make: Callable[[Path], None]
@@ -185,8 +182,14 @@ def chances_by_log(log: pd.DataFrame) -> list[str]:
     frame = make_frame("a", "b", "c", "d")
     frame[c.LOADED_AT_START] = True
     frame.attrs[c.SOURCE] = "memory"
-    assert reading_chances(frame.iloc[:0], log).empty
     return reading_chances(frame, log).tolist()
+
+
+def test_frame_without_memories_has_no_reading_chances() -> None:
+    frame = make_frame("a").iloc[:0].assign(**{c.LOADED_AT_START: True})
+    frame.attrs[c.SOURCE] = "memory"
+    assert reading_chances(frame, LATE).empty
+    assert reading_chances(frame, make_log()).empty
 
 
 def test_reading_chances_label_unread_and_too_new_memories() -> None:

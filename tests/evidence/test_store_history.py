@@ -354,7 +354,7 @@ def report_with_log(memories: Any, log: Any) -> str:
     [
         sizes_with_log,
         rows_with_log,
-        pytest.param(comparison_with_log, marks=pytest.mark.long),
+        comparison_with_log,
         pytest.param(report_with_log, marks=pytest.mark.long),
     ],
 )

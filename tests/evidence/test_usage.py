@@ -74,7 +74,7 @@ def histories(draw: st.DrawFn) -> History:
     return History(written, deleted, tokens, draw(st.lists(reads, max_size=20)))
 
 
-def share_before(target: int, rows: list[int], scores: list[float], sizes: list[int]) -> float:
+def share_down_to(target: int, rows: list[int], scores: list[float], sizes: list[int]) -> float:
     """Return the share of sizes down to a row, from the highest score to the lowest."""
     order = sorted(rows, key=lambda number: (-round(scores[number], 9), -number))
     loaded = order[: order.index(target) + 1]
@@ -102,10 +102,10 @@ def reaches(history: History) -> list[list[float]]:
         by_length = [per_length(level, size) for level, size in zip(activity, sizes, strict=True)]
         shares.append(
             [
-                share_before(target, rows, by_age, ones),
-                share_before(target, rows, activity, ones),
-                share_before(target, rows, by_age, sizes),
-                share_before(target, rows, by_length, sizes),
+                share_down_to(target, rows, by_age, ones),
+                share_down_to(target, rows, activity, ones),
+                share_down_to(target, rows, by_age, sizes),
+                share_down_to(target, rows, by_length, sizes),
             ]
         )
     return shares

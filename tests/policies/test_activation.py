@@ -74,9 +74,10 @@ def test_base_level_equals_the_published_formula(age: float, idle: float, count:
 def test_array_and_scalar_formulas_agree(
     memories: list[tuple[float, float | None, int, int]],
 ) -> None:
-    columns = ["age", "idle", "count", "tokens"]
-    table = pd.DataFrame(memories, columns=columns).astype("float64")
-    age, idle, count, tokens = (table[name].to_numpy() for name in columns)
+    columns = ["age", "idle", "count"]
+    table = pd.DataFrame(memories, columns=[*columns, "tokens"])
+    age, idle, count = (table[name].to_numpy("float64") for name in columns)
+    tokens = table["tokens"].to_numpy("int64")
     by_array = arrays.base_levels(age, idle, count)
     one_by_one = [base_level(age, idle, count) for age, idle, count, _ in memories]
     assert by_array == pytest.approx(one_by_one)

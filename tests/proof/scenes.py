@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from memlab import KeepRecent, SqliteMemoryStore, apply, load, plan
 from memlab.errors import AlreadyAppliedError, ArchiveError
@@ -33,7 +33,7 @@ from tests.support.invariants import (
 from tests.support.odek_store import DERIVED, write_odek
 from tests.support.openclaw_store import days_before, write_workspace
 from tests.support.programs import Children
-from tests.support.stores import Row, row, run_sql, signals_of, write_rows
+from tests.support.stores import FileState, Row, row, run_sql, signals_of, write_rows
 
 START = datetime(2025, 3, 1, tzinfo=UTC)
 NOW = datetime(2025, 6, 1, tzinfo=UTC)
@@ -228,15 +228,6 @@ LEFTOVERS = (".memlab-", LOCK)
 _LINK = re.compile(r"\]\(([^)]+\.md)\)", re.IGNORECASE)
 
 
-class FileState(NamedTuple):
-    """A file, to see whether anything about it changed."""
-
-    content: bytes
-    mode: int
-    modified: int
-    """Time of the last change, in nanoseconds."""
-
-
 @dataclass
 class FolderScene(Scene):
     """A scene of a folder of memories."""
@@ -248,10 +239,8 @@ class FolderScene(Scene):
         contents: dict[str, Any] = {VIEW: str(load(store, with_body=True).to_csv())}
         for path in store.rglob("*"):
             name = str(path.relative_to(store))
-            status = path.stat()
             if path.is_file() and not name.startswith(LEFTOVERS):
-                modified = 0 if name in INDEXES else status.st_mtime_ns
-                contents[name] = FileState(path.read_bytes(), status.st_mode, modified)
+                contents[name] = FileState.of(path, with_time=name not in INDEXES)
         return contents
 
     def check(self, store: Path) -> None:

@@ -105,7 +105,6 @@ def two_years() -> Comparison:
     return compare(memlab.store_path("two_years"), workers=1)
 
 
-@pytest.mark.long
 def test_difference_within_noise_advises_newest(two_years: Comparison) -> None:
     assert two_years.advised is not None
     assert two_years.advised["newest"]

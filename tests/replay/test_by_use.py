@@ -12,13 +12,23 @@ from memlab.evidence.usage import share_with_limits
 from memlab.policies import Activation
 from memlab.replay import BudgetByUse, budget_by_use, replay
 
+World = tuple[pd.DataFrame, pd.DataFrame]
+"""Memories, and the references to them."""
 
-def searched() -> tuple[pd.DataFrame, pd.DataFrame]:
+
+@pytest.fixture(scope="module")
+def searched() -> World:
     """Return the past of the bundled searched store and its references."""
     store = memlab.store_path("looked_up")
     past = memlab.load_past(store)
     log = memlab.read_access_log(store.with_suffix(".searches.jsonl"))
     return past, memlab.find_references(past, log)
+
+
+@pytest.fixture(scope="module")
+def budget(searched: World) -> BudgetByUse:
+    """Return the budget for the searched store with a target that it meets."""
+    return budget_by_use(*searched, target=0.6)
 
 
 def test_limits_are_wilson_intervals_by_day() -> None:
@@ -31,9 +41,7 @@ def test_limits_are_wilson_intervals_by_day() -> None:
     assert high == pytest.approx(1)
 
 
-def test_budget_is_the_smallest_meeting_the_target() -> None:
-    past, references = searched()
-    budget = budget_by_use(past, references, target=0.6)
+def test_budget_is_the_smallest_meeting_the_target(budget: BudgetByUse) -> None:
     assert budget.likely is not None
     row = budget.table.loc[budget.likely]
     assert row["low"] < 0.6
@@ -45,9 +53,8 @@ def test_budget_is_the_smallest_meeting_the_target() -> None:
     assert f"--max-tokens {budget.likely} --retire" in budget.next_steps()[0]
 
 
-def test_likely_budget_serves_its_share_in_a_replay() -> None:
-    past, references = searched()
-    budget = budget_by_use(past, references, target=0.6)
+def test_likely_budget_serves_its_share_in_a_replay(searched: World, budget: BudgetByUse) -> None:
+    past, references = searched
     assert budget.likely is not None
     is_late = references[c.AT_POSITION] >= 0.75 * len(past)
     written_tokens = np.cumsum(past[c.TOKENS])
@@ -63,8 +70,8 @@ def test_likely_budget_serves_its_share_in_a_replay() -> None:
     assert served == pytest.approx(budget.table.loc[budget.likely, "served"], abs=0.05)
 
 
-def test_smaller_token_budget_reports_share_served() -> None:
-    past, references = searched()
+def test_smaller_token_budget_reports_share_served(searched: World) -> None:
+    past, references = searched
     most = round(0.15 * past[c.TOKENS].sum())
     budget = budget_by_use(past, references, target=0.6, token_budget=most)
     assert budget.likely is not None
@@ -94,8 +101,8 @@ def test_answer_without_a_budget_gives_the_reason() -> None:
             assert not answered.next_steps()
 
 
-def test_past_without_reads_gives_no_budget() -> None:
-    past, references = searched()
+def test_past_without_reads_gives_no_budget(searched: World) -> None:
+    past, references = searched
     budget = budget_by_use(past, references[:0])
     assert budget.reads == 0
     assert budget.likely is None
@@ -103,9 +110,9 @@ def test_past_without_reads_gives_no_budget() -> None:
     assert "too few reads" in str(budget_by_use(past[:0], references[:0]))
 
 
-def test_result_for_loaded_memories_has_a_caveat() -> None:
-    past, references = searched()
-    text = str(budget_by_use(past, references, target=0.6))
-    assert "no public log shows how agents use memories that they have loaded" in text
-    past.attrs[c.RECALLED] = True
-    assert "no public log" not in str(budget_by_use(past, references, target=0.6))
+def test_result_for_loaded_memories_has_a_caveat(searched: World, budget: BudgetByUse) -> None:
+    past, references = searched
+    assert "no public log shows how agents use memories that they have loaded" in str(budget)
+    recalled = past.copy()
+    recalled.attrs[c.RECALLED] = True
+    assert "no public log" not in str(budget_by_use(recalled, references, target=0.6))

@@ -16,8 +16,12 @@ from memlab.replay.result import Comparison
 from tests.support.frames import make_episodes, make_frame, row
 from tests.support.histories import simulate_history
 
+World = tuple[pd.DataFrame, pd.DataFrame]
+"""Memories, and the references to them."""
 
-def history() -> tuple[pd.DataFrame, pd.DataFrame]:
+
+@pytest.fixture(scope="module")
+def history() -> World:
     frame, references = simulate_history(5, "steady", rows=800)
     frame[c.IMPORTANCE] = np.random.default_rng(0).random(len(frame))
     return frame, references
@@ -33,10 +37,10 @@ POLICIES: list[Policy] = [
 ]
 
 
-def test_served_share_is_at_most_the_offline_bound() -> None:
-    table = compare(*history(), POLICIES).table
+def test_served_share_is_at_most_the_offline_bound(history: World) -> None:
+    table = compare(*history, POLICIES).table
     assert (table["served"] <= table["offline_optimum"] + 1e-12).all()
-    best = offline_optimum(*history(), 30)
+    best = offline_optimum(*history, 30)
     served = table.loc["recent 30", "served"]
     assert table.loc["recent 30", "offline_optimum"] == best.served
     assert served < best.served
@@ -63,16 +67,18 @@ def is_interruptible(*_: object, **__: object) -> bool:
     return SIGINT not in pthread_sigmask(SIG_BLOCK, ())
 
 
-def test_workers_ignore_the_interrupt_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_ignore_the_interrupt_signal(
+    history: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(batch, "_replay_one", is_interruptible)
-    flags = replay_each(*history(), POLICIES, workers=2)
+    flags = replay_each(*history, POLICIES, workers=2)
     assert len(flags) == len(POLICIES)
     assert not any(flags)
     assert is_interruptible()
 
 
-def test_results_do_not_depend_on_the_number_of_workers() -> None:
-    frame, references = history()
+def test_results_do_not_depend_on_the_number_of_workers(history: World) -> None:
+    frame, references = history
     alone = replay_each(frame, references, POLICIES, workers=1)
     together = replay_each(frame, references, POLICIES, workers=2)
     for single, other in zip(alone, together, strict=True):
@@ -82,8 +88,8 @@ def test_results_do_not_depend_on_the_number_of_workers() -> None:
         pd.testing.assert_frame_equal(single.boot, other.boot)
 
 
-def test_overlap_counts_rows_deleted_by_both() -> None:
-    frame, references = history()
+def test_overlap_counts_rows_deleted_by_both(history: World) -> None:
+    frame, references = history
     replays = replay_each(frame, references, POLICIES[:2])
     by_newest, by_budget = replays
     newest = set(by_newest.deleted[c.MEMORY_ID])
@@ -107,15 +113,18 @@ def test_overlap_counts_rows_deleted_by_both() -> None:
     assert overlap([]).empty
 
 
-def compare_retiring(*, retire: bool) -> pd.DataFrame:
-    """Compare two policies, and their retirement if asked for; return the table."""
-    policies = [KeepRecent(30), ValueCap(30, half_life="8h")]
-    return compare(*history(), policies, retire=retire).table
+TWO_POLICIES = [KeepRecent(30), ValueCap(30, half_life="8h")]
 
 
-def test_retiring_rows_follow_deleting_rows() -> None:
-    plain = compare_retiring(retire=False)
-    table = compare_retiring(retire=True)
+@pytest.fixture(scope="module")
+def retiring_table(history: World) -> pd.DataFrame:
+    """Compare two policies and their retirement."""
+    return compare(*history, TWO_POLICIES, retire=True).table
+
+
+def test_retiring_rows_follow_deleting_rows(history: World, retiring_table: pd.DataFrame) -> None:
+    plain = compare(*history, TWO_POLICIES).table
+    table = retiring_table
     assert table["retire"].tolist() == [False, True, False, True, False]
     relative = [name for name in plain if name.startswith(("gain", "behind"))]
     deleting = table[~table["retire"]]
@@ -126,17 +135,19 @@ def test_retiring_rows_follow_deleting_rows() -> None:
     assert retiring["options"].iloc[0] == "--policy recent --keep-recent 30"
 
 
-def test_share_served_by_retiring_equals_its_replay() -> None:
-    served = compare_retiring(retire=True)["served"].tolist()
+def test_share_served_by_retiring_equals_its_replay(
+    history: World, retiring_table: pd.DataFrame
+) -> None:
+    served = retiring_table["served"].tolist()
     recent, recent_retired, value_cap, value_cap_retired, _ = served
     assert recent_retired == recent
-    replayed = replay(*history(), ValueCap(30, half_life="8h"), retire=True)
+    replayed = replay(*history, ValueCap(30, half_life="8h"), retire=True)
     assert value_cap_retired == replayed.served
     assert value_cap_retired != value_cap
 
 
-def test_page_with_retiring_rows_explains_them() -> None:
-    table = compare_retiring(retire=True)
+def test_page_with_retiring_rows_explains_them(retiring_table: pd.DataFrame) -> None:
+    table = retiring_table.copy()
     text = str(Comparison("memory.db", table, references=100))
     assert "not loaded" in text
     assert "nothing is deleted" in text
@@ -154,17 +165,18 @@ def test_page_with_retiring_rows_explains_them() -> None:
     ],
     ids=["newest", "value"],
 )
-def test_next_step_retires_if_that_is_best(row_number: int, phrase: str) -> None:
-    table = compare_retiring(retire=True)
-    cost_groups: list[int | None] = [None] * len(table)
+def test_next_step_retires_if_that_is_best(
+    retiring_table: pd.DataFrame, row_number: int, phrase: str
+) -> None:
+    cost_groups: list[int | None] = [None] * len(retiring_table)
     cost_groups[row_number] = 0
-    table["cost_group"] = pd.array(cost_groups, "Int64")
+    table = retiring_table.assign(cost_group=pd.array(cost_groups, "Int64"))
     steps = Comparison("memory.db", table, references=100).next_steps()
     assert phrase in "\n".join(steps)
 
 
-def test_next_step_is_the_cheapest_sufficient_cap() -> None:
-    table = compare(*history(), [KeepRecent(cap) for cap in (30, 400, 700)]).table
+def test_next_step_is_the_cheapest_sufficient_cap(history: World) -> None:
+    table = compare(*history, [KeepRecent(cap) for cap in (30, 400, 700)]).table
     good = [cap for cap in (30, 400, 700) if table.loc[f"recent {cap}", "served"] >= 0.9]
     assert 30 not in good
     next_steps = Comparison("memory.db", table, references=100).next_steps()
@@ -185,22 +197,23 @@ def test_policies_without_effect_share_one_line() -> None:
     assert f"left out: {left_out}" in text
 
 
-def test_floor_is_counted_separately() -> None:
-    frame, references = history()
+def test_floor_is_counted_separately(history: World) -> None:
+    memories, references = history
+    frame = memories.copy()
     frame.loc[:9, [c.LOAD_BEARING, c.PRUNABLE]] = True, False
     table = compare(frame, references, [KeepRecent(0)]).table
     assert table[["floor_memories", "floor_tokens"]].to_numpy().tolist() == [[10, 100]] * 2
     assert table.loc["recent 0", "boot_memories_mean"] < 10.01
 
 
-def test_out_of_range_arguments_are_named() -> None:
+def test_out_of_range_arguments_are_named(history: World) -> None:
     with pytest.raises(ValueError, match="workers=0"):
-        replay_each(*history(), POLICIES, workers=0)
+        replay_each(*history, POLICIES, workers=0)
     with pytest.raises(ValueError, match="of='kept'"):
         overlap([], of="kept")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="every=0"):
-        compare(*history(), POLICIES, every=0)
+        compare(*history, POLICIES, every=0)
     with pytest.raises(ValueError, match="every=0"):
-        replay(*history(), POLICIES[0], every=0)
+        replay(*history, POLICIES[0], every=0)
     with pytest.raises(ValueError, match="no time zone"):
-        replay(*history(), POLICIES[0], now=datetime(2026, 1, 1))  # noqa: DTZ001 - this is the error
+        replay(*history, POLICIES[0], now=datetime(2026, 1, 1))  # noqa: DTZ001 - this is the error

@@ -212,27 +212,34 @@ def test_large_store_curve_has_a_row_per_change_of_share() -> None:
         np.testing.assert_allclose(interpolated[name], exact[name], rtol=0.02)
 
 
-THREE = make_episodes(3)
+def sizing_at(frame: pd.DataFrame, caps: list[int]) -> pd.DataFrame:
+    return prepare_sizing(frame).at(caps)
+
+
+def curve_with_frame_as_references(frame: pd.DataFrame) -> pd.DataFrame:
+    return cap_curve(frame, frame)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (partial(prepare_sizing(THREE).at, [-1]), "cap=-1 is not a whole number of 0 or more"),
-        (partial(cap_curve, THREE, THREE), "this one has no column 'target_id'"),
-        (partial(advise, THREE), r"what memlab\.sizing\.prepare_sizing returns"),
-        (partial(recommend_cap, THREE, token_budget=-5), "token_budget=-5 is not a whole number"),
+        (partial(sizing_at, caps=[-1]), "cap=-1 is not a whole number of 0 or more"),
+        (curve_with_frame_as_references, "this one has no column 'target_id'"),
+        (advise, r"what memlab\.sizing\.prepare_sizing returns"),
+        (partial(recommend_cap, token_budget=-5), "token_budget=-5 is not a whole number"),
         (
-            partial(boot_over_time, THREE, [5], moments=1),
+            partial(boot_over_time, caps=[5], moments=1),
             "moments=1 is not a whole number of 2 or",
         ),
         (
-            partial(age_rank_quantiles, THREE, parts=0),
+            partial(age_rank_quantiles, parts=0),
             "parts=0 is not a whole number of 1 or more",
         ),
-        (partial(backtest_cap, THREE, splits=(0.5, 1.0)), r"split=1\.0 is not between 0 and 1"),
+        (partial(backtest_cap, splits=(0.5, 1.0)), r"split=1\.0 is not between 0 and 1"),
     ],
 )
-def test_invalid_arguments_are_rejected_by_name(call: Callable[[], object], message: str) -> None:
+def test_invalid_arguments_are_rejected_by_name(
+    call: Callable[[pd.DataFrame], object], message: str
+) -> None:
     with pytest.raises((ValueError, WrongArgumentError), match=message):
-        call()
+        call(make_episodes(3))

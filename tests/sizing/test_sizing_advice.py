@@ -15,7 +15,7 @@ import memlab
 from memlab import columns as c
 from memlab.evidence.references import REFERENCE_KINDS
 from memlab.policies import TokenBudget
-from memlab.sizing import Verdict, advise, cap_curve, prepare_sizing, recommend_cap
+from memlab.sizing import Advice, Verdict, advise, cap_curve, prepare_sizing, recommend_cap
 from memlab.sizing.curve import in_tokens
 from memlab.sizing.prior import mixture_prior
 from memlab.views import Recommendation
@@ -400,8 +400,15 @@ def pruned_by_hand(path: Path, *, after: int, count: int) -> pd.DataFrame:
     return memlab.load_past(store)
 
 
-def assert_budget_agrees_with_cap(frame: pd.DataFrame, *, extra_memories: int = 0) -> None:
-    """Compare both recommendations for memories of ten tokens each."""
+class Advised(NamedTuple):
+    """The recommended cap and the recommended budget of one store."""
+
+    cap: Advice
+    budget: Advice
+
+
+def cap_and_budget(frame: pd.DataFrame, *, extra_memories: int = 0) -> Advised:
+    """Recommend a cap and a budget for memories of ten tokens each; check that they agree."""
     cap = memlab.recommend_cap(frame)
     budget = recommend_budget(frame)
     assert cap.keep_recent is not None
@@ -411,20 +418,21 @@ def assert_budget_agrees_with_cap(frame: pd.DataFrame, *, extra_memories: int = 
     assert budget.served == pytest.approx(cap.served, abs=0.01 * extra_memories)
     assert budget.weight == cap.weight
     assert budget.track_record == cap.track_record.replace("its cap was", "its budget was")
+    return Advised(cap, budget)
 
 
-def deletion_notes(frame: pd.DataFrame) -> list[str]:
+def deletion_notes(budget: Advice) -> list[str]:
     """Return the notes of a recommended budget on memories deleted without an archive."""
-    notes = recommend_budget(frame).would_change
+    notes = budget.would_change
     return [note for note in notes if " were deleted without an archive" in note]
 
 
 def test_equal_lengths_make_budget_and_cap_agree() -> None:
     frame, _ = recorded()
     frame = frame.assign(**{c.TOKENS: 10})
-    assert_budget_agrees_with_cap(frame)
-    assert memlab.recommend_cap(frame).verdict != "history-incomplete"
-    assert deletion_notes(frame) == []
+    advised = cap_and_budget(frame)
+    assert advised.cap.verdict != "history-incomplete"
+    assert deletion_notes(advised.budget) == []
 
 
 @pytest.mark.parametrize(
@@ -439,9 +447,9 @@ def test_budget_and_cap_agree_after_unarchived_deletions(
     tmp_path: Path, after: int, extra_memories: int
 ) -> None:
     frame = pruned_by_hand(tmp_path, after=after, count=700).assign(**{c.TOKENS: 10})
-    assert_budget_agrees_with_cap(frame, extra_memories=extra_memories)
-    assert memlab.recommend_cap(frame).verdict == "history-incomplete"
-    (note,) = deletion_notes(frame)
+    advised = cap_and_budget(frame, extra_memories=extra_memories)
+    assert advised.cap.verdict == "history-incomplete"
+    (note,) = deletion_notes(advised.budget)
     assert note.startswith("700 ")
 
 

@@ -78,16 +78,15 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_in_parts(tmp_path_factory.mktemp("whole") / "memory.db", 1, do_nothing)
 
 
-# A default run does without the first two, because others test the same in several steps.
+ONLY_WITH_ALL = ("once, at the end", "once, to zero")
+"""Compactions of which others test the same in several steps."""
+
+
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param("once, at the end", marks=pytest.mark.long),
-        pytest.param("once, to zero", marks=pytest.mark.long),
-        "every tenth",
-        "to zero in between",
-        "as sized, repeatedly",
-        "restored half way",
+        pytest.param(name, marks=pytest.mark.long) if name in ONLY_WITH_ALL else name
+        for name in COMPACTIONS
     ],
 )
 def compacted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -40,6 +40,7 @@ from tests.support.claude_store import (
     write_memory,
     write_transcript,
 )
+from tests.support.paths import link_to_a_device
 from tests.support.shell import output_of, undo_in
 from tests.support.stores import files_in
 
@@ -322,10 +323,6 @@ def test_symlink_to_the_folder_is_followed_but_none_inside(folder: Path, tmp_pat
 
 def link_to_a_memory(path: Path) -> None:
     path.symlink_to(path.with_name("a.md"))
-
-
-def link_to_a_device(path: Path) -> None:
-    path.symlink_to("/dev/zero")
 
 
 def write_a_huge_file(path: Path) -> None:

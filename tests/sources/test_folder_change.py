@@ -19,6 +19,7 @@ from memlab.sources.folder.change import FolderChange, MemoryParts, changed_fold
 from memlab.sources.folder.files import Folder, opened_folder
 from memlab.sources.folder.journal import FolderMoment, FolderRules, folder_moment
 from tests.support.crashing import Crashed, crash_everywhere, crashing
+from tests.support.stores import FileState
 
 Steps = dict[str, Callable[[], object]]
 
@@ -72,16 +73,13 @@ class Notes:
     def copied(self, to: Path) -> Self:
         return replace(self, path=shutil.copytree(self.path, to))
 
-    def content(self) -> dict[str, tuple[bytes, int, int]]:
-        """Return bytes, mode and time of every file, without the time of the index."""
-        files = {}
-        for path in self.path.rglob("*"):
-            if not path.is_file():
-                continue
-            stat = path.stat()
-            modified = 0 if path.name == "INDEX" else stat.st_mtime_ns
-            files[str(path.relative_to(self.path))] = (path.read_bytes(), stat.st_mode, modified)
-        return files
+    def content(self) -> dict[str, FileState]:
+        """Return the state of every file, without the time of the index."""
+        return {
+            str(path.relative_to(self.path)): FileState.of(path, with_time=path.name != "INDEX")
+            for path in self.path.rglob("*")
+            if path.is_file()
+        }
 
     def parts_of(self, *names: str) -> dict[str, MemoryParts]:
         """Return the files of these names with their index lines."""
@@ -272,13 +270,16 @@ def test_folder_is_changed_by_one_process_at_a_time(
     notes: Notes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("memlab.sources.folder.change._LOCK_TIMEOUT", 0.1)
-    with notes.changing():  # noqa: SIM117
-        with pytest.raises(StoreError, match="another memlab"), notes.changing():
-            pass
+    with (
+        notes.changing(),
+        pytest.raises(StoreError, match="another memlab"),
+        notes.changing(),
+    ):
+        pass
 
 
 class FolderState(NamedTuple):
-    content: dict[str, tuple[bytes, int, int]]
+    content: dict[str, FileState]
     visible: VisibleState
 
 

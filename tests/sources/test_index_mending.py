@@ -24,7 +24,7 @@ from tests.support.claude_store import (
     write_index,
     write_memory,
 )
-from tests.support.index_edits import EDITS, FILES, LINES, edited
+from tests.support.index_edits import EDITS, FILES, LINES, Edit, edited
 from tests.support.properties import examples
 from tests.support.repositories import Repository
 
@@ -697,7 +697,7 @@ def lines_in(raw: bytes) -> Counter[bytes]:
 
 @settings(max_examples=examples(300))
 @given(EDITS)
-def test_undo_of_a_mend_keeps_random_edits(edits: list[tuple[str, int, int, str]]) -> None:
+def test_undo_of_a_mend_keeps_random_edits(edits: list[Edit]) -> None:
     edited_index = edited(MENDED, edits)
     undone = without_mend(BEFORE, MENDED, edited_index, MENDED_NAMES).data
     added = lines_in(MENDED) - lines_in(BEFORE)

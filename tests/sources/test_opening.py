@@ -4,7 +4,6 @@ import os
 import pickle
 import sqlite3
 import traceback
-from collections.abc import Callable
 from datetime import date
 from itertools import count
 from pathlib import Path
@@ -23,11 +22,9 @@ from memlab.systems.betterdb import Betterdb
 from memlab.systems.memforge import Memforge
 from tests.support.claude_store import memory, realistic_folder, write_memory
 from tests.support.odek_store import write_odek
-from tests.support.openclaw_store import days_before, noon, write_events, write_workspace
+from tests.support.openclaw_store import days_before, write_workspace
+from tests.support.paths import Make, files, make_nothing, write_recall_events
 from tests.support.stores import episodes, files_in, run_sql, write_rows
-
-Make = Callable[[Path], object]
-"""Make something at a path."""
 
 
 def database(*tables: str) -> Make:
@@ -53,10 +50,6 @@ def odek_folder(*summaries: str) -> Make:
 
 def text_file(text: str) -> Make:
     return lambda path: path.write_text(text)
-
-
-def make_nothing(path: Path) -> None:
-    pass
 
 
 def make_folder_above_episodes(path: Path) -> None:
@@ -144,7 +137,7 @@ def test_unknown_scheme_lists_the_known_ones() -> None:
 
 
 def test_recognition_keeps_a_journal_beside_an_empty_store(tmp_path: Path) -> None:
-    """SQLite would remove it as stale on opening the empty file, even for reading."""
+    """SQLite would remove the journal as stale if it opened the empty store, even for reading."""
     store = tmp_path / "memory.db"
     journal = tmp_path / "memory.db-journal"
     store.touch()
@@ -156,26 +149,12 @@ def test_recognition_keeps_a_journal_beside_an_empty_store(tmp_path: Path) -> No
 DAY = date(2026, 6, 30)
 
 
-def files(*names: str) -> Make:
-    """Write Markdown files without front matter into a folder without an index."""
-
-    def make(path: Path) -> None:
-        for name in names:
-            write_memory(path, name, "Short.", noon(DAY))
-
-    return make
-
-
 def workspace(days: int) -> Make:
     return lambda path: write_workspace(path, days_before(DAY, days))
 
 
 def write_nine_memories(path: Path) -> None:
     realistic_folder(path, files=9)
-
-
-def write_recall_events(path: Path) -> None:
-    write_events(path / "memory/.dreams/events.jsonl")
 
 
 def link_to_memory_db(path: Path) -> None:

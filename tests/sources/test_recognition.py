@@ -3,7 +3,7 @@
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
@@ -26,14 +26,12 @@ from tests.support.claude_store import (
     write_memory,
 )
 from tests.support.odek_store import write_odek
-from tests.support.openclaw_store import write_events
+from tests.support.paths import Make, files, make_nothing, write_recall_events
 from tests.support.shell import output_of, run
 from tests.support.stores import files_in
 
 AGENTS_FILES = ("AGENTS.md", "SOUL.md", "TOOLS.md", "USER.md")
 INDEX_OF_DOCUMENTS = "# Memory\n\n- [Overview](README.md)\n- [Design](ARCHITECTURE.md)\n"
-
-Make = Callable[[Path], object]
 
 
 def write_documents(folder: Path) -> None:
@@ -81,10 +79,6 @@ def write_for_two_systems(folder: Path) -> None:
     write_typed(folder)
 
 
-def write_recall_events(folder: Path) -> None:
-    write_events(folder / "memory/.dreams/events.jsonl")
-
-
 def write_serena_folder(folder: Path) -> None:
     (folder / ".serena/memories").mkdir(parents=True)
 
@@ -95,14 +89,6 @@ def write_an_episode(folder: Path) -> None:
 
 def write_empty_list(folder: Path) -> None:
     write_memory(folder, "index.json", "[]")
-
-
-def files(*names: str) -> Make:
-    def make(folder: Path) -> None:
-        for name in names:
-            write_memory(folder, name, "x")
-
-    return make
 
 
 def workspace(*notes: str) -> Make:
@@ -154,7 +140,8 @@ NOT_RECOGNISED: dict[str, tuple[str, Make]] = {
 """Path of a folder, and a function that writes it."""
 
 
-def made_folder(tmp_path: Path, where: str, make: Make) -> Path:
+def make_folder(tmp_path: Path, where: str, make: Make) -> Path:
+    """Make a folder at a path below another; return it."""
     folder = tmp_path / where
     folder.parent.mkdir(parents=True, exist_ok=True)
     make(folder)
@@ -167,7 +154,7 @@ def locations_of_stores(folder: Path) -> set[str]:
 
 @pytest.mark.parametrize(("where", "make", "scheme"), RECOGNISED.values(), ids=RECOGNISED)
 def test_evidence_decides_the_kind(tmp_path: Path, where: str, make: Make, scheme: str) -> None:
-    folder = made_folder(tmp_path, where, make)
+    folder = make_folder(tmp_path, where, make)
     system = recognise(folder)
     assert system is not None
     assert system.scheme == scheme
@@ -176,7 +163,7 @@ def test_evidence_decides_the_kind(tmp_path: Path, where: str, make: Make, schem
 
 @pytest.mark.parametrize(("where", "make"), NOT_RECOGNISED.values(), ids=NOT_RECOGNISED)
 def test_folder_without_evidence_is_not_a_store(tmp_path: Path, where: str, make: Make) -> None:
-    folder = made_folder(tmp_path, where, make)
+    folder = make_folder(tmp_path, where, make)
     assert recognise(folder) is None
     assert str(folder) not in locations_of_stores(tmp_path)
 
@@ -385,10 +372,6 @@ def test_undecided_folder_suggests_the_command_with_a_scheme(tmp_path: Path) -> 
         command = typed_command.replace(str(folder), f"claude:{folder}")
         assert f"next: memlab {command}" in result.output
     assert sorted(folder.iterdir()) == before
-
-
-def make_nothing(path: Path) -> None:
-    pass
 
 
 def make_file(path: Path) -> None:

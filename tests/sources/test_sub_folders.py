@@ -2,7 +2,7 @@
 
 import shutil
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -35,6 +35,7 @@ from tests.support.claude_store import (
 )
 from tests.support.repositories import Repository
 from tests.support.shell import output_of
+from tests.support.stores import FileState
 from tests.support.transcripts import Session, World
 
 
@@ -139,25 +140,10 @@ def folder(home: Path) -> Path:
     return with_subfolders(project_folder(home))
 
 
-class FileState(NamedTuple):
-    """A file or sub-folder; a sub-folder has no content and no time."""
-
-    content: bytes
-    mode: int
-    modified: int
-
-
 def state(folder: Path) -> dict[str, FileState]:
     """Return the state of every file and sub-folder."""
-    states = {}
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        status = path.lstat()
-        if path.is_file():
-            states[name] = FileState(path.read_bytes(), status.st_mode, status.st_mtime_ns)
-        else:
-            states[name] = FileState(b"", status.st_mode, 0)
-    return states
+    paths = sorted(folder.rglob("*"))
+    return {path.relative_to(folder).as_posix(): FileState.of(path) for path in paths}
 
 
 def ids(folder: Path | str) -> set[str]:

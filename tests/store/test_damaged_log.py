@@ -118,7 +118,7 @@ def restore_by_digest(store: Path, digest: str) -> None:
     memlab.restore(digest, store=store)
 
 
-def copy_the_archive(store: Path, _: str) -> None:
+def keep_copies_of_memories(store: Path, _: str) -> None:
     keep_copies(store)
 
 
@@ -126,7 +126,7 @@ def open_at_runtime(store: Path, _: str) -> None:
     memlab.SqliteMemoryStore(store).close()
 
 
-@pytest.mark.parametrize("use", [restore_by_digest, copy_the_archive, open_at_runtime])
+@pytest.mark.parametrize("use", [restore_by_digest, keep_copies_of_memories, open_at_runtime])
 def test_damaged_log_is_saved_before_it_is_emptied(
     tmp_path: Path, use: Callable[[Path, str], None]
 ) -> None:

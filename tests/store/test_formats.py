@@ -25,6 +25,7 @@ from memlab.compaction import (
     plan_upgrade,
     upgrade_archive,
 )
+from memlab.compaction.undo import Restored
 from memlab.errors import ArchiveError, MemlabError, PlanError, SettingsError, StoreError
 from memlab.sources.opening import open_source, settings_of
 from memlab.store.archive import formats
@@ -57,7 +58,7 @@ def archive_digest(store: Path) -> str:
     return str(digest)
 
 
-def restore_the_apply(store: Path) -> Receipt:
+def undo_the_apply(store: Path) -> Restored:
     return memlab.restore(archive_digest(store), store=store)
 
 
@@ -76,7 +77,7 @@ def compact_at_runtime(store: Path) -> Any:
 NEWER_USES: dict[str, Callable[[Path], Any]] = {
     "list": archived_plans,
     "rows": archived_rows,
-    "restore": restore_the_apply,
+    "restore": undo_the_apply,
     "apply": apply_a_plan,
     "size": memlab.size,
     "drop": drop_by_command,

@@ -317,10 +317,14 @@ print(settings_of(open_source(sys.argv[1])).target)
 """
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "place",
-    [".claude/projects/-home-u-work/memory", "p/.serena/memories", ".odek/memory", "memory.db"],
+    [
+        "memory.db",
+        pytest.param(".claude/projects/-home-u-work/memory", marks=pytest.mark.long),
+        pytest.param("p/.serena/memories", marks=pytest.mark.long),
+        pytest.param(".odek/memory", marks=pytest.mark.long),
+    ],
 )
 def test_older_memlab_reads_current_settings(
     tmp_path: Path, older_package: Children, place: str

@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from hypothesis import strategies as st
 
@@ -88,6 +88,24 @@ def files_in(folder: Path) -> dict[str, bytes | None]:
         content = path.read_bytes() if path.is_file() else None
         contents[str(path.relative_to(folder))] = content
     return contents
+
+
+class FileState(NamedTuple):
+    """Bytes, permissions and time of a file; a folder has no bytes and no time."""
+
+    content: bytes
+    mode: int
+    modified: int
+    """Time of the last change, in nanoseconds; 0 if it is not compared."""
+
+    @classmethod
+    def of(cls, path: Path, *, with_time: bool = True) -> Self:
+        """Read the state of a file or folder, by default with its time."""
+        status = path.stat()
+        if path.is_dir():
+            return cls(b"", status.st_mode, 0)
+        modified = status.st_mtime_ns if with_time else 0
+        return cls(path.read_bytes(), status.st_mode, modified)
 
 
 def run_sql(path: Path, *statements: str) -> None:
