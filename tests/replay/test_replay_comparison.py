@@ -179,6 +179,7 @@ def test_next_step_is_the_cheapest_sufficient_cap(history: World) -> None:
     table = compare(*history, [KeepRecent(cap) for cap in (30, 400, 700)]).table
     good = [cap for cap in (30, 400, 700) if table.loc[f"recent {cap}", "served"] >= 0.9]
     assert 30 not in good
+    table.attrs[c.RECALLED] = True  # otherwise the next step is the size of the store
     next_steps = Comparison("memory.db", table, references=100).next_steps()
     command = f"memlab compact memory.db --policy recent --keep-recent {min(good)} "
     assert command in "\n".join(next_steps)
