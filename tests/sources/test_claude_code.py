@@ -340,7 +340,7 @@ def test_index_that_is_no_regular_file_is_rejected(
     write_memory(folder, "a.md", memory("a"), at(0))
     make_index(folder / "MEMORY.md")
     with pytest.raises(
-        StoreError, match=r"MEMORY\.md is a link, or no ordinary file .* put the file itself"
+        StoreError, match=r"MEMORY\.md is a link, not a file, .* put the file itself"
     ):
         memlab.load(ClaudeCode(folder))
 
