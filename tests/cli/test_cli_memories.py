@@ -123,7 +123,7 @@ def test_memory_that_was_archived_twice_counts_once(store: Path) -> None:
     assert len(archived) == 2 * memories
     in_archive = f"{len(archived)} copies of {memories} memories in the archive"
     assert output_of("archive", store, "--rows").startswith(in_archive)
-    searched = output_of("archive", store, "--search", archived["memory_id"].iloc[0])
+    searched = output_of("archive", store, "--search", archived["memory_id"].iloc[-1])
     assert searched.startswith("2 copies of 1 memory in the archive")
     assert f"no match among {in_archive}" in output_of("archive", store, "--search", "no such")
 
