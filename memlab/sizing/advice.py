@@ -11,7 +11,15 @@ import pandas as pd
 from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_TARGET
 from memlab.growth.context import CONTEXT_WINDOW
 from memlab.settings import NUMBERS
-from memlab.sizing.answer import answer_of, exceeds_window, when_limit_holds
+from memlab.sizing.answer import (
+    CASES_THAT_KEEP_ALL,
+    CASES_WITHOUT_LIKELY,
+    answer_of,
+    case_of,
+    exceeds_window,
+    floor_exceeds_window,
+    when_limit_holds,
+)
 from memlab.sizing.backtest import Verdict
 from memlab.sizing.curve import CurvePoint
 from memlab.sizing.lifetimes import Floor
@@ -408,7 +416,11 @@ class Advice(DisplayMixin):
             reason = "why"
             if needs_evidence:
                 reason = "why, and how to get more evidence"
-            commands.append(f"{command('size', name, *options)}    {reason}")
+            explanation = f"{command('size', name, *options)}    {reason}"
+            if case_of(self) in CASES_THAT_KEEP_ALL:
+                commands.insert(0, explanation)
+            else:
+                commands.append(explanation)
         lines: list[str] = []
         for command_line in commands:
             prefix = "      " if lines else "next: "
@@ -439,15 +451,19 @@ class Advice(DisplayMixin):
                     yield f"{command('doctor', name)}    {diagnostic.summary}"
             yield f"{command('doctor', name)}    checks the store, which has no episodes yet"
             return
-        dry_run = self._compact(name, self.number, log_option)
-        if self.number >= self.number_to_keep_all:
-            yield f"{dry_run}    deletes nothing yet"
-        else:
+        case = case_of(self)
+        if floor_exceeds_window(self):
+            yield f"{command('floor', name)}    what the load-bearing memories cost"
+        keeps_all = case in CASES_THAT_KEEP_ALL
+        if self.number < self.number_to_keep_all and not (keeps_all and brief):
+            dry_run = self._compact(name, self.number, log_option)
             yield f"{dry_run}    shows what would go"
             if not brief:
                 yield f"{dry_run} --apply    does it"
         likely = self.likely
-        if likely is not None and likely < min(self.number, self.number_to_keep_all):
+        deletes_any = likely is not None and likely < min(self.number, self.number_to_keep_all)
+        is_named = not brief or case not in CASES_WITHOUT_LIKELY
+        if deletes_any and is_named:
             effect = f"the likely {self.number_kind.noun} (even odds)"
             yield f"{self._compact(name, likely, log_option)}    {effect}"
 

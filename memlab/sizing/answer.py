@@ -113,6 +113,12 @@ LOADED_CASES_THAT_KEEP_ALL: Final = {
 }
 """Cases of memories that a start loads, whose answer is to keep all of them."""
 
+CASES_THAT_KEEP_ALL: Final = {*LOADED_CASES_THAT_KEEP_ALL, AnswerCase.SEARCHED_KEEP_ALL}
+"""Cases whose answer is to keep all memories."""
+
+CASES_WITHOUT_LIKELY: Final = {AnswerCase.TOO_SMALL, AnswerCase.TOO_LITTLE_EVIDENCE}
+"""Cases that keep all memories and whose answer does not name the likely number."""
+
 BY_USE: Final = (
     "Retiring by use cuts a start today from {loaded} to at most {left} tokens ({share_now} → "
     "{share_left} of {window}). Within as many tokens, it would have served {served} of the past "
@@ -510,11 +516,22 @@ def exceeds_window(advice: Recommended) -> bool:
     return advice.loads_at_start and (advice.boot_tokens or 0) > advice.context_window
 
 
+def floor_exceeds_window(advice: Recommended) -> bool:
+    """Return whether the load-bearing memories alone take more than the context window."""
+    return exceeds_window(advice) and advice.floor.tokens > advice.context_window
+
+
 def _above_window(advice: Recommended) -> str:
     """Return the sentence for a safe number that leaves more than the context window, else ""."""
     if not exceeds_window(advice):
         return ""
     window = advice.context_window
+    if floor_exceeds_window(advice):
+        floor = counted(advice.floor.tokens, "tokens")
+        return (
+            f" Load-bearing memories alone take {floor}, more than the context window of "
+            f"{window:,}: no {advice.number_kind.noun} changes that."
+        )
     left = advice.boot_tokens or 0
     noun = advice.number_kind.noun
     sentence = (

@@ -286,6 +286,36 @@ def test_safe_cap_above_context_window_is_remarked(
     assert f"{remark}{ending}" in answer
 
 
+def test_floor_above_context_window_is_remarked_with_its_command(advice: Advice) -> None:
+    window = advice.floor.tokens - 1
+    small = replace(advice, context_window=window)
+    remark = (
+        f"Load-bearing memories alone take {advice.floor.tokens:,} tokens, more than the context "
+        f"window of {window:,}: no cap changes that."
+    )
+    assert remark in answer_of(small)
+    assert "still leaves" not in answer_of(small)
+    assert small.next_steps("memory.db")[0].startswith("next: memlab floor memory.db ")
+    assert "memlab floor" not in "".join(advice.next_steps("memory.db"))
+
+
+def test_answer_that_keeps_all_is_followed_by_its_explanation(advice: Advice) -> None:
+    """A command that compacts follows only if the answer names its number."""
+    likely = f"--keep-recent {advice.likely} "
+    saves_little = replace(advice, boot_tokens=advice.loaded - 1)
+    assert "Keep all for now" in answer_of(saves_little)
+    explanation, compact = saves_little.next_steps("memory.db", brief=True)
+    assert explanation.startswith("next: memlab size memory.db --explain")
+    assert likely in compact
+    too_small = replace(advice, loaded=900, boot_tokens=800)
+    assert "a start takes only 900 tokens" in answer_of(too_small)
+    (explanation,) = too_small.next_steps("memory.db", brief=True)
+    assert "compact" not in explanation
+    in_full = "".join(too_small.next_steps("memory.db"))
+    assert f"--keep-recent {advice.number} " in in_full
+    assert likely in in_full
+
+
 def test_verdict_says_that_a_start_exceeds_the_context_window(advice: Advice) -> None:
     small = replace(advice, context_window=40_000)
     verdict = "ok: the target is met, and the evidence reaches that far"

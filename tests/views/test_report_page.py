@@ -150,7 +150,7 @@ def test_small_store_shows_what_a_start_loads_first(tmp_path: Path) -> None:
 def test_arguments_reach_every_section(past: pd.DataFrame) -> None:
     findings = examine(past, now=NOW, keep_recent=321, target=0.8, token_budget=60_000)
     facts = dict(findings.sheet().facts)
-    assert facts["target"].startswith("80.0% ")
+    assert facts["target"].startswith("80% ")
     assert facts["figures below"].startswith("keep_recent = 321, which serves ")
     assert "--keep-recent 321" in findings.next_steps()[0]
     texts = {}
@@ -229,12 +229,13 @@ def test_infeasible_token_budget_is_named(past: pd.DataFrame) -> None:
 
 
 def test_likely_cap_is_offered_if_safe_cap_has_no_effect(tmp_path: Path) -> None:
-    findings = findings_on(tmp_path, episodes(60), until=2.0)
+    long_rows = [row(f"e{number}", "episodic", body="word " * 40) for number in range(60)]
+    findings = findings_on(tmp_path, long_rows, until=2.0)
     advice = findings.advice
-    safe_step, likely_step, *_ = findings.next_steps()
+    explanation, likely_step = findings.next_steps()
     assert advice.likely < 60
     assert advice.keep_recent >= 60
-    assert "deletes nothing yet" in safe_step
+    assert "memlab size memory.db --until 2.0 --explain" in explanation
     assert f"memlab compact memory.db --keep-recent {advice.likely} " in likely_step
 
 
