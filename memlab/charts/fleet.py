@@ -10,6 +10,7 @@ from matplotlib.lines import Line2D
 
 from memlab.charts import parts
 from memlab.charts.figure import on_own_figure
+from memlab.sizing.answer import SMALL_SAVING
 from memlab.text import counted
 
 _MAX_DOTS: Final = 800
@@ -162,6 +163,9 @@ class _Group(NamedTuple):
 def plot_fleet_caps(sizes: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Draw the prunable tokens of each store against its floor.
 
+    The safe cap helps if it saves at least a tenth of the tokens of a start. The likely cap helps
+    if it deletes a memory.
+
     The dots have the labels ``the safe cap helps``, ``only the likely cap helps``, ``the floor is
     the problem`` (the floor is more than half of what is loaded) and ``no cap helps yet``. The area
     of a dot grows with its number of stores.
@@ -194,7 +198,8 @@ def plot_fleet_caps(sizes: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     floor = sized["floor"].to_numpy(float)
     prunable = sized["boot_now"].to_numpy(float) - floor
     is_mostly_floor = floor > prunable
-    safe_saves = (sized["boot_after"] < sized["boot_now"]).to_numpy(bool)
+    saved = sized["boot_now"] - sized["boot_after"]
+    safe_saves = (saved >= SMALL_SAVING * sized["boot_now"]).to_numpy(bool)
     likely_saves = (sized["likely"] < sized["prunable"]).to_numpy(bool, na_value=False)
     safe_helps = ~is_mostly_floor & safe_saves
     likely_helps = ~is_mostly_floor & ~safe_helps & likely_saves

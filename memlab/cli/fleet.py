@@ -17,7 +17,7 @@ from memlab.cli.policy import SettingsCommand, explain_policy_errors, policy_opt
 from memlab.clock import now_utc
 from memlab.files import check_writable
 from memlab.lazy import import_extra
-from memlab.text import Cell, Table, TextPage, command, counted, or_dash, percent
+from memlab.text import Cell, Table, TextPage, command, counted, for_terminal, or_dash, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -254,11 +254,11 @@ def _percent(part: float, whole: float) -> str:
 
 
 SHOW_COLUMNS: Final[Columns] = {
-    "at start": "boot_memories",
-    "tokens": "boot_tokens",
-    "floor": "floor_tokens",
+    "memories": "boot_memories",
     "prunable": "prunable",
-    "share": lambda row: _percent(row.prunable_tokens, row.boot_tokens),
+    "tokens": "boot_tokens",
+    "floor tokens": "floor_tokens",
+    "prunable tokens": lambda row: _percent(row.prunable_tokens, row.boot_tokens),
     "written": lambda row: None if row.last_at is None else f"{row.last_at:%Y-%m-%d}",
 }
 
@@ -385,9 +385,10 @@ def _survey_facts(table: "pd.DataFrame", members: "memlab.fleet.Members") -> lis
 @options.target_option
 @options.budget_option
 @options.until_option
+@options.flag_option("--save", help="Save the cap of each store in its memlab.toml.")
 @job_options()
 def size_fleet(
-    names: tuple[str, ...], token_budget: int | None, job: FleetOptions, **goal: Any
+    names: tuple[str, ...], save: bool, token_budget: int | None, job: FleetOptions, **goal: Any
 ) -> None:
     """Recommend a keep_recent for each store, by its own references and those of its fleet.
 
@@ -396,6 +397,7 @@ def size_fleet(
 
     \b
     memlab fleet size '/srv/agents/*/memory.db' --token-budget 20000
+    memlab fleet size '/srv/agents/*/memory.db' --save
     """  # noqa: D301 - \b keeps the lines below it apart
     from memlab.sizing.answer import answer_of_fleet
     from memlab.sizing.backtest import Verdict
@@ -424,6 +426,9 @@ def size_fleet(
     facts = [("caps", f"{len(safe_caps):,} of {counted(len(table), 'stores')}")]
     if len(sized):
         facts += _size_facts(sized, cohort)
+    not_saved = False
+    if save:
+        not_saved = _save_caps(table, {"token_budget": token_budget, **goal})
     needs_decision = [Verdict.FLOOR_EXCEEDS_BUDGET, Verdict.TARGET_EXCEEDS_BUDGET]
     columns = dict(SIZE_COLUMNS)
     if sized["fits"].isna().all():
@@ -432,11 +437,26 @@ def size_fleet(
         answer,
         table,
         columns,
-        *_steps_after_sizing(sized, names, token_budget),
+        *_steps_after_sizing(sized, names, token_budget, are_saved=save),
         sort_by=table["boot_now"] - table["boot_after"],
         facts=facts,
-        fails=table["verdict"].isin(needs_decision).any(),
+        fails=not_saved or table["verdict"].isin(needs_decision).any(),
     )
+
+
+def _save_caps(table: "pd.DataFrame", goal: Mapping[str, Any]) -> bool:
+    """Save the cap of each sized store, and print on stderr what was saved.
+
+    Return whether the cap of a store could not be saved.
+    """
+    saved = memlab.fleet.save_caps(table, goal=goal, now=now_utc())
+    errors = saved[saved["error"].notna()]
+    caps = counted(len(saved) - len(errors), "caps")
+    click.echo(f"saved {caps}, each in the memlab.toml beside its store", err=True)
+    for row in errors.itertuples():
+        message = output.shorten_paths(f"not saved for {row.store}: {row.error}")
+        click.echo(for_terminal(message), err=True)
+    return len(errors) > 0
 
 
 def _size_facts(sized: "pd.DataFrame", cohort: "memlab.fleet.Cohort") -> list[tuple[str, str]]:
@@ -453,7 +473,7 @@ def _size_facts(sized: "pd.DataFrame", cohort: "memlab.fleet.Cohort") -> list[tu
 
 
 def _steps_after_sizing(
-    sized: "pd.DataFrame", names: tuple[str, ...], token_budget: int | None
+    sized: "pd.DataFrame", names: tuple[str, ...], token_budget: int | None, *, are_saved: bool
 ) -> list[str]:
     """Return the next steps for stores that were sized: plans for a cap, and for the budget."""
     from memlab.sizing.backtest import Verdict
@@ -462,10 +482,11 @@ def _steps_after_sizing(
     save = "--save-plan fleet-plan.json"
     steps = []
     if sized["deletes"].sum() > 0:
-        steps += [
-            "next: memlab size STORE --save    for each store, to save its cap; then",
-            f"      {plan} {save}    plans by the saved caps",
-        ]
+        if not are_saved:
+            size = command("fleet size", *names, "--save")
+            steps.append(f"next: {size}    saves each cap in the store's memlab.toml; then")
+        margin = "      " if steps else "next: "
+        steps.append(f"{margin}{plan} {save}    plans by the saved caps")
     if token_budget is not None and sized["verdict"].eq(Verdict.TARGET_EXCEEDS_BUDGET).any():
         policy = f"--policy tokens --max-tokens {token_budget}"
         steps.append(f"next: {plan} {policy} {save}    for the budget")
@@ -592,7 +613,11 @@ def apply_fleet(plan_file: Path, all_prunable: bool, job: FleetOptions) -> None:
         stores = counted(applied_before, "stores")
         facts.append((AppliedStatus.APPLIED_BEFORE, f"{stores}; nothing is applied twice"))
     title += f", {refused:,} refused"
-    steps = [f"undo one: {undo}" for undo in accepted["undo"].head(1)]
+    steps = []
+    if len(accepted):
+        undo = accepted["undo"].iloc[0]
+        lists_all = f"{command('fleet apply', plan_file, '--csv')} lists the command for each"
+        steps.append(f"undo: {undo}    for one store; {lists_all}")
     job.show(title, table, APPLY_COLUMNS, *steps, sort_by=table["deleted"], facts=facts)
 
 

@@ -9,6 +9,7 @@ from memlab.fleet.change import plan as plan
 from memlab.fleet.cohort import Cohort as Cohort
 from memlab.fleet.cohort import SizedStore as SizedStore
 from memlab.fleet.cohort import cohort_of as cohort_of
+from memlab.fleet.cohort import save_caps as save_caps
 from memlab.fleet.cohort import size as size
 from memlab.fleet.names import Member as Member
 from memlab.fleet.names import Members as Members

@@ -14,6 +14,7 @@ are added when it is sized.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
 from hashlib import blake2b
 from os import PathLike
@@ -21,17 +22,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 
+from memlab.clock import now_utc
 from memlab.columns import KIND
+from memlab.errors import MemlabError
 from memlab.evidence.defaults import DEFAULT_TARGET
 from memlab.evidence.store_history import StoreHistory
 from memlab.fleet.names import Member, Members, Sources, members_of
 from memlab.fleet.sweep import outcomes_of, table_of
 from memlab.fleet.workers import FleetTask, Progress, Runner
 from memlab.frame.fields import Floats
-from memlab.settings import NO_SETTINGS
+from memlab.settings import NO_SETTINGS, Sized
 from memlab.sizing import advise, prepare_sizing
 from memlab.sizing.goal import SizingGoal
 from memlab.sizing.prior import ReachPrior, fitted_law, mixture_prior
+from memlab.sources.opening import open_source
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -460,6 +464,60 @@ def size(  # noqa: PLR0913 - each parameter is a separate option
 
     task = size_task(shared.prior, goal)
     return table_of(task, members, runner=runner, progress=progress, out=out, argument_of=prior_of)
+
+
+def save_caps(
+    sized: "pd.DataFrame", *, goal: Mapping[str, Any] | None = None, now: datetime | None = None
+) -> "pd.DataFrame":
+    """Write the safe cap of each store to the ``memlab.toml`` beside it, as its policy.
+
+    ``memlab fleet plan`` without a policy and ``memlab maintain`` then use these caps. Stores
+    without a cap, and stores with an error, are left out.
+
+    Parameters
+    ----------
+    sized : DataFrame
+        The result of :func:`size`.
+    goal : Mapping, optional
+        Settings to write beside the cap: those of ``target``, ``token_budget`` and ``until`` that
+        :func:`size` was called with.
+    now : datetime, optional
+        The time of the sizing, with a time zone; by default the present.
+
+    Returns
+    -------
+    DataFrame
+        A row for each store with a cap: ``store``, ``file``, and ``error``, missing if the cap was
+        saved.
+
+    Examples
+    --------
+    >>> import memlab.fleet
+    >>> store = memlab.copy_store(memlab.store_path("two_years"), "memory.db")
+    >>> saved = memlab.fleet.save_caps(memlab.fleet.size(store))
+    >>> saved["error"].isna().all(), saved["file"][0].endswith("memlab.toml")
+    (np.True_, True)
+    """
+    import pandas as pd
+
+    from memlab.sizing.saving import save_number
+
+    at = (now or now_utc()).replace(microsecond=0)
+    goal_settings = {name: value for name, value in (goal or {}).items() if value is not None}
+    rows = []
+    with_cap = sized[sized["error"].isna() & sized["keep_recent"].notna()]
+    for store in with_cap.to_dict("records"):
+        name = str(store["store"])
+        policy = {"name": "recent", "keep": int(store["keep_recent"])}
+        record = Sized(at, int(store["memories"]), int(store["until"]))
+        row: dict[str, str | None] = {"store": name, "file": None, "error": None}
+        try:
+            source = open_source(name)
+            row["file"] = str(save_number(source, policy, record, goal_settings).file)
+        except MemlabError as error:
+            row["error"] = str(error)
+        rows.append(row)
+    return pd.DataFrame(rows, columns=["store", "file", "error"])
 
 
 def size_task(prior: Cohort, goal: Mapping[str, Any]) -> FleetTask[SizedStore]:

@@ -21,15 +21,15 @@ from memlab.evidence.references import COUNTED, counted_in_words, not_counted_in
 from memlab.evidence.store_history import StoreHistory
 from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.growth.context import FutureDates, count_below_cut, cut_in_words
-from memlab.settings import SIZED, Sized
+from memlab.settings import Sized
 from memlab.sizing.advice import Advice, BudgetAdvice
 from memlab.sizing.answer import LOADED_CASES_THAT_KEEP_ALL, answer_by_use, case_of
 from memlab.sizing.backtest import Verdict
 from memlab.sizing.curve import BudgetSizing, Sizing
 from memlab.sizing.goal import SizingGoal, recommend
+from memlab.sizing.saving import save_number
 from memlab.sizing.timeline import backtest_of, table_of_backtest
 from memlab.sources.capabilities import StartLimit
-from memlab.sources.opening import save_store_settings
 from memlab.sources.reads import LOG_SUFFIX
 from memlab.text import DisplayMixin, TextPage, command, counted, verb_for, zoneless_in_words
 
@@ -368,16 +368,9 @@ class Recommendation(DisplayMixin):
         if policy is None:
             return "nothing was saved: there is no number"
         sized = Sized(self.evidence.now.replace(microsecond=0), advice.memories, advice.until)
-        saved_policy = settings.policy or {}
-        if settings.is_auto and saved_policy["name"] == policy["name"]:
-            policy = dict(saved_policy)
-            validity = 'its number stays "auto", found each time'
-        else:
-            policy[SIZED] = sized.to_setting()
-            validity = f"until {sized.until:,} episodes are written; {sized.memories:,} were so far"
-        file = save_store_settings(source, {"policy": policy, **self.kept})
+        saved = save_number(source, policy, sized, self.kept)
         commands = " and ".join(command(name, source.name) for name in ("compact", "maintain"))
-        sentence = f"saved in {file}; {commands} use it, {validity}"
+        sentence = f"saved in {saved.file}; {commands} use it, {saved.validity}"
         if policy["name"] == "recent" and not settings.is_auto:
             verb = "retires" if settings.retire else "deletes"
             maintain = command("maintain", source.name, "--apply")

@@ -5,12 +5,17 @@ import io
 import json
 import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from memlab.cli.fleet import _percent
-from memlab.fleet import size
+from memlab.errors import MemlabError
+from memlab.fleet import FleetPlan, size
+from memlab.sources.base import Source
+from memlab.sources.opening import save_store_settings
 from memlab.text import percent
 from tests.support.fleets import agent_store
 from tests.support.shell import output_of, run
@@ -164,12 +169,9 @@ def test_fleet_size_prints_a_cap_and_evidence_per_store(agents: Path) -> None:
     assert "The safe caps of 3 stores cut their starts today from " in output
     assert "too few stores have references" in output
     save_step, plan_step = output.splitlines()[-2:]
-    assert save_step.startswith("next: memlab size STORE --save ")
+    names = shlex.quote(f"{agents}/*/memory.db")
+    assert save_step.startswith(f"next: memlab fleet size {names} --save ")
     assert plan_step.endswith("    plans by the saved caps")  # fleet plan deletes nothing
-    for store in agents.glob("*/memory.db"):
-        output_of("size", store, "--save")
-    step = plan_step.strip().removeprefix("memlab ").partition("    ")[0]
-    assert run(*shlex.split(step.replace("fleet-plan", f"{agents}/plan"))).exit_code == 0
     tiny_budget = ("fleet", "size", f"{agents}/*/memory.db", "--token-budget", "1")
     records = records_in(output_of(*tiny_budget, "--csv", code=1))
     assert {store["verdict"] for store in records} == {"floor-exceeds-budget"}
@@ -179,6 +181,37 @@ def test_fleet_size_prints_a_cap_and_evidence_per_store(agents: Path) -> None:
     words = page.split()
     assert "keep_recent" not in words
     assert "--keep-recent" not in words
+
+
+def test_saved_caps_of_a_fleet_are_planned_exactly(agents: Path) -> None:
+    """The caps that the fleet's own data moved are planned, not those of each store alone."""
+    names = f"{agents}/*/memory.db"
+    sized = size(names)
+    output = output_of("fleet", "size", names, "--save", "--until", 1.5)
+    assert "saved 3 caps, each in the memlab.toml beside its store" in output
+    assert "--save " not in output.splitlines()[-1]
+    sized = size(names)  # the horizon is in the settings now
+    plan = agents / "plan.json"
+    output_of("fleet", "plan", names, "--save-plan", plan)
+    planned = FleetPlan.read(plan)
+    deleted = {store.store: store.deleted for store in planned.stores}
+    for store in sized.to_dict("records"):
+        assert deleted.get(str(store["store"]), 0) == store["deletes"], store
+        settings = (Path(str(store["store"])).parent / "memlab.toml").read_text()
+        assert f"keep = {store['keep_recent']}" in settings
+        assert "until = 1.5" in settings
+
+
+def test_cap_that_cannot_be_saved_is_named(agents: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def save(source: Source, values: Mapping[str, Any]) -> Path:
+        if "agent-30/" in source.name:
+            raise MemlabError("its folder is not writable")
+        return save_store_settings(source, values)
+
+    monkeypatch.setattr("memlab.sizing.saving.save_store_settings", save)
+    output = output_of("fleet", "size", f"{agents}/*/memory.db", "--save", code=1)
+    assert "saved 2 caps" in output
+    assert f"not saved for {agents}/agent-30/memory.db: its folder is not writable" in output
 
 
 def test_fleet_size_names_what_fits_a_small_budget(agents: Path) -> None:
