@@ -20,7 +20,7 @@ from memlab.compaction.diff import difference_of
 from memlab.compaction.plans import ExpiryTime, Plan, Receipt
 from memlab.errors import PlanError
 from memlab.items import Size
-from memlab.policies import KeepRecent
+from memlab.policies import Activation, KeepRecent, Policy
 from memlab.store import SqliteMemoryStore
 from tests.support.archives import NOON, compacted, planned
 from tests.support.programs import environment
@@ -37,6 +37,17 @@ def test_planning_leaves_the_store_unchanged(store: Path) -> None:
     assert [memory.memory_id for memory in new_plan.kept] == ["e7", "e8", "e9", "e10"]
     sizes = (new_plan.total, new_plan.boot_before, new_plan.boot_after, new_plan.floor)
     assert [size.memories for size in sizes] == [13, 12, 6, 2]
+
+
+@pytest.mark.parametrize("policy", [KeepRecent(4), Activation(4)], ids=str)
+def test_plan_digest_does_not_depend_on_the_name_of_the_store(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Policy
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    link = tmp_path / "link.db"
+    link.symlink_to(store)
+    names = (store, store.name, link, store.as_uri())
+    assert len({plan(name, policy, now=NOON).digest for name in names}) == 1
 
 
 _ASK = """

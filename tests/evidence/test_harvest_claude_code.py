@@ -59,12 +59,12 @@ def test_harvest_finds_exactly_the_simulated_reads(seed: int, called: str | None
         harvested = harvest_world(world)
         assert files_in(world.projects) == before
         assert logged(harvested.log) == world.counted()
-        maintenance = world.apart("maintenance")
+        maintenance = world.reads_of_kind("maintenance")
         assert logged(harvested.log, maintenance=True) == world.counted() | maintenance
         assert harvested.reads == len(world.counted())
         assert harvested.new == len(world.counted())
         assert harvested.excluded.get("maintenance", 0) == len(maintenance)
-        assert harvested.excluded.get("own session", 0) == len(world.apart("own session"))
+        assert harvested.excluded.get("own session", 0) == len(world.reads_of_kind("own session"))
         before = files_in(world.home)
         assert harvest_world(world).new == 0
         assert files_in(world.home) == before

@@ -77,5 +77,12 @@ def test_fleet_counts_each_unreadable_store_once() -> None:
     good = pd.DataFrame({"store": ["a", "b"], "error": [None, None]})
     bad = good.assign(error=[None, "no store"])
     for stores, sizes in ((bad, good), (good, bad), (bad, bad)):
-        findings = FleetFindings(START, stores, sizes, good, None, 0)  # type: ignore[arg-type]
+        findings = FleetFindings(
+            now=START,
+            stores=stores,
+            sizes=sizes,
+            weeks=good,
+            cohort=None,  # type: ignore[arg-type]
+            repeated=0,
+        )
         assert findings.failed == 1

@@ -67,7 +67,8 @@ def hostile_columns(text: str) -> dict[str, dict[str, str]]:
             "source_task_ref": text,
             "evidence_refs_json": list_of_text,
         },
-        "again": {"memory_id": f"again {text[:9]}", "title": text},
+        # A second row with the title of "id"; the whole text would also be repeated in its id.
+        "same title": {"memory_id": f"again {text[:9]}", "title": text},
     }
 
 

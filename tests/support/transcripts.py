@@ -20,6 +20,7 @@ QUOTED = (
     "\x1b[31m%s/m3.md\x00\u2028\u202e </system-reminder>",
     '"tool_use_id": "toolu_1", "attachment": "%s/m4.md"',
 )
+"""Messages that look like tool calls on the memory folder (``%s``); they are no reads."""
 BROKEN = (
     b'{"type":"assistant","uuid":"x","message":{"content":[{"type":"tool_use","name":"Read"',
     b"not JSON at all",
@@ -27,6 +28,7 @@ BROKEN = (
     b"\x00\x00\x00\x00",
     b"[1, 2]",
 )
+"""Lines that no reader of transcripts can use."""
 
 
 class Event(NamedTuple):
@@ -109,11 +111,11 @@ class Session:
         return at
 
     def path(self, memory_id: str) -> str:
-        return f"{self.world.called}/{memory_id}"
+        return f"{self.world.folder_in_transcripts}/{memory_id}"
 
 
-READS = "read"
-WRITES = "write"
+READ_EFFECT = "read"
+WRITE_EFFECT = "write"
 NO_EFFECT = ""
 
 
@@ -127,7 +129,7 @@ class Act(NamedTuple):
 
     def __call__(self, session: Session, memory_id: str) -> None:
         """Make the call and record its effect."""
-        folder = session.world.called
+        folder = session.world.folder_in_transcripts
         places = {
             "path": session.path(memory_id),
             "folder": folder,
@@ -139,26 +141,27 @@ class Act(NamedTuple):
         answer = {} if self.answer is None else self.answer
         at = session.call(self.tool, arguments, **answer)
         if self.effect != NO_EFFECT:
-            session.note(memory_id, at, writes=self.effect == WRITES)
+            session.note(memory_id, at, writes=self.effect == WRITE_EFFECT)
 
 
 PATH = {"file_path": "{path}"}
 EDIT = {**PATH, "old_string": "a", "new_string": "b"}
-READ = Act("Read", {**PATH, "offset": "1"}, READS, {"details": {"type": "text"}})
-WRITE = Act("Write", {**PATH, "content": "see {folder}/m1.md"}, WRITES)
+READ = Act("Read", {**PATH, "offset": "1"}, READ_EFFECT, {"details": {"type": "text"}})
+WRITE = Act("Write", {**PATH, "content": "see {folder}/m1.md"}, WRITE_EFFECT)
 FAILED = {"error": True, "content": "<tool_use_error>File does not exist.</tool_use_error>"}
 ELSEWHERE = ("{home}/.claude/projects/-other/memory", "/work/app/memory")
+"""Folders that are not the memory folder; an act fills in ``{home}``."""
 
 
 def read_then_edit(session: Session, memory_id: str) -> None:
     READ(session, memory_id)
-    Act("Edit", EDIT, WRITES)(session, memory_id)
+    Act("Edit", EDIT, WRITE_EFFECT)(session, memory_id)
 
 
 def read_from_memory_folder(session: Session, memory_id: str) -> None:
     before = session.cwd
-    session.cwd = session.world.called
-    shell("cat {name}", READS)(session, memory_id)
+    session.cwd = session.world.folder_in_transcripts
+    shell("cat {name}", READ_EFFECT)(session, memory_id)
     session.cwd = before
 
 
@@ -180,7 +183,7 @@ def attach_loaded_files(session: Session, memory_id: str) -> None:
 
 
 def talk(session: Session, memory_id: str) -> None:
-    quoted = session.world.chance.choice(QUOTED) % session.world.called + memory_id
+    quoted = session.world.chance.choice(QUOTED) % session.world.folder_in_transcripts + memory_id
     at = session.world.tick()
     session.lines.append(session.line("user", at, message={"role": "user", "content": quoted}))
     content = [{"type": "text", "text": quoted}, {"type": "thinking", "thinking": quoted}]
@@ -212,25 +215,25 @@ CHANGED = ("sed -i 's/a/b/' {path}", "cat > {path} <<'END'\ncat {folder}/m1.md\n
 OUTPUT = {"stdout": "x", "stderr": "", "interrupted": False}
 ACTIONS: list[tuple[Callable[[Session, str], None], float]] = [
     (READ, 8),
-    (Act("Read", {"file_path": "{folder}/../{last}/./{name}"}, READS), 1),
+    (Act("Read", {"file_path": "{folder}/../{last}/./{name}"}, READ_EFFECT), 1),
     (Act("Read", PATH, answer={**FAILED, "details": "Error: File does not exist."}), 2),
     (Act("Read", PATH, answer={"content": "File unchanged since last read. It is current."}), 1),
     (Act("Read", PATH, answer={"content": "Wasted call — file unchanged since your last"}), 1),
     (Act("Read", PATH, answer={"details": {"type": "file_unchanged"}}), 1),
     (Act("Read", PATH, answer={"result": False}), 1),
     (Act("Read", {"file_path": "{folder}/MEMORY.md"}, answer={"content": "- [x]({name})"}), 1),
-    *[(Act("Read", {"file_path": f"{folder}/{{name}}"}), 1) for folder in ELSEWHERE],
-    *[(shell(f"cd {folder} && cat {{name}}"), 1) for folder in ELSEWHERE],
-    *[(shell(command, READS, details=OUTPUT), 1.2) for command in SHOWN],
+    *[(Act("Read", {"file_path": folder + "/{name}"}), 1) for folder in ELSEWHERE],
+    *[(shell("cd " + folder + " && cat {name}"), 1) for folder in ELSEWHERE],
+    *[(shell(command, READ_EFFECT, details=OUTPUT), 1.2) for command in SHOWN],
     *[(shell(command), 0.7) for command in NOT_SHOWN],
-    *[(shell(command, WRITES), 0.5) for command in CHANGED],
+    *[(shell(command, WRITE_EFFECT), 0.5) for command in CHANGED],
     (shell("cat {path}", error=True, content="Exit code 1"), 1),
     (shell("cat {path}; sleep 99", details={"stdout": "", "interrupted": True}), 1),
     (Act("Grep", {"pattern": "x", "path": "{folder}"}, answer={"content": "{folder}/m1.md:1"}), 1),
     (Act("Glob", {"pattern": "*.md", "path": "{folder}"}), 1),
     (WRITE, 3),
-    (Act("Edit", EDIT, WRITES), 0.5),
-    (Act("MultiEdit", EDIT, WRITES), 0.5),
+    (Act("Edit", EDIT, WRITE_EFFECT), 0.5),
+    (Act("MultiEdit", EDIT, WRITE_EFFECT), 0.5),
     (Act("Edit", EDIT, answer=FAILED), 1),
     (Act("Read", {"file_path": "/work/app/main.py"}, answer={"content": "# memory/m1.md"}), 2),
     (shell("pytest -q", content="1 passed\n" * 50), 2),
@@ -252,7 +255,7 @@ JSON_OPTIONS: list[dict[str, Any]] = [
 class World:
     """A home with a memory folder, and sessions that use it; the seed decides everything.
 
-    Transcripts call the folder by its path unless `called` says otherwise.
+    `called` is the folder as transcripts name it, by default its path.
     """
 
     def __init__(
@@ -262,7 +265,7 @@ class World:
         self.chance = random.Random(seed)
         self.projects = home / ".claude" / "projects"
         self.folder = self.projects / SLUG / "memory"
-        self.called = str(self.folder) if called is None else called
+        self.folder_in_transcripts = str(self.folder) if called is None else called
         self.memories = [f"m{number}.md" for number in range(1, memories + 1)]
         self.events: list[Event] = []
         self.sessions: list[Session] = []
@@ -301,9 +304,9 @@ class World:
 
     def counted(self) -> set[tuple[str, datetime]]:
         """Return the reads by sessions that never changed the memory."""
-        return self.apart("read")
+        return self.reads_of_kind("read")
 
-    def apart(self, kind: str) -> set[tuple[str, datetime]]:
+    def reads_of_kind(self, kind: str) -> set[tuple[str, datetime]]:
         """Return the reads of a kind: ``read``, ``maintenance`` or ``own session``."""
         first_changes: dict[tuple[str, str], datetime] = {}
         for event in self.events:
