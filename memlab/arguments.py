@@ -208,8 +208,8 @@ def until(name: str, value: object) -> float:
     number = _number(value)
     if number is None or not 1 < number < inf:
         raise ValueError(
-            f"{name}={value!r} is not a horizon: give the number of memories until which a "
-            "cap stays valid, in times the present number, such as 1.2"
+            f"{name}={value!r} is not a horizon: give the number of memories until which a cap "
+            "stays valid, as a multiple of the present number, such as 1.2"
         )
     return number
 

@@ -153,7 +153,7 @@ def _parse_claude(_name: str, value: Any) -> Mapping[str, Any]:
     """Return the settings of Claude Code's memory."""
     keys = ", ".join(_CLAUDE_PARSERS)
     if not isinstance(value, dict):
-        raise ValueError(f"claude takes {keys}, and it is none of these")  # noqa: TRY004 - see above
+        raise ValueError(f"claude={value!r:.80} is not a table of {keys}")  # noqa: TRY004 - see above
     unknown_keys = [key for key in value if key not in _CLAUDE_PARSERS]
     if unknown_keys:
         raise ValueError(f"claude takes {keys}, and {shortened(unknown_keys[0])} is none of these")
@@ -287,7 +287,7 @@ class Settings:
         share, "share of the file that must be free before it is rewritten"
     )
     max_per_run: int | None = _setting(
-        whole_number, "a run of maintain that would take out more stops before it does"
+        whole_number, "a run of maintain that would delete or retire more changes nothing"
     )
     claude: Mapping[str, Any] = _setting(_parse_claude, "how Claude Code's memory is read", dict)
     archive_folder: Path | None = _setting(
@@ -407,7 +407,7 @@ def read_settings(folder: Path, name: str, like: Path | None = None) -> Settings
         return NO_SETTINGS
     try:
         content = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, too
+    except (ValueError, RecursionError) as error:  # a number with too many digits is a ValueError
         raise SettingsError(f"{file} is not TOML: {error}; mend that line") from error
     is_newer_format = FORMAT.is_newer(_check_versions(text, file))
     stores: Any = content.pop(STORES, {})
@@ -425,6 +425,7 @@ def read_settings(folder: Path, name: str, like: Path | None = None) -> Settings
                 continue  # the newer format added it
             line = _line_of(text, *path, key)
             values[_FIELDS[key]] = _parsed(key, value, file, line)
+            # Without a line of its own, a key keeps the line that it has in an earlier table.
             lines[key] = line or lines.get(key, 1)
     return Settings(**values, file=file, name=name, lines=lines)
 

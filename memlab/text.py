@@ -31,10 +31,16 @@ _NUMBER: Final = re.compile(r"[-–<>~]?\s?[\d.,%]*( to [\d.,%]+)?")
 """A number or a percentage, a range of two of them, a dash for none, or an empty text."""
 
 _LOGIN: Final = re.compile(
-    r"(?P<user>[A-Za-z][\w+.-]*:/{1,2}(?P<name>[^\s/?#@:]*)):"
-    r"(?:[^\s/?#]*|(?!\d*(?:[\s/?#'\"]|$))\S*)@"
+    r"""
+    (?P<before_password>[A-Za-z][\w+.-]*:/{1,2}(?P<name>[^\s/?#@:]*)):
+    (?:
+        [^\s/?#]*  # the password of a valid URL
+        | (?!\d*(?:[\s/?#'"]|$))\S*  # that of a malformed URL: any text, except for a port
+    )@
+    """,
+    re.VERBOSE,
 )
-"""User and password in a URL, or in a malformed one; a port does not match."""
+"""The beginning of a URL with a password, up to the ``@`` after it."""
 _PASSWORD_PARAMETER: Final = re.compile(r"(?P<mark>[?&])(?:ssl)?password=[^\s&#'\"]*(?P<more>&)?")
 """Password in the query of a URL."""
 
@@ -273,7 +279,8 @@ def without_passwords(text: str) -> str:
     """
 
     def without_login_password(match: re.Match[str]) -> str:
-        return f"{match['user']}@" if match["name"] else match["user"]
+        beginning = match["before_password"]
+        return f"{beginning}@" if match["name"] else beginning
 
     def without_parameter(match: re.Match[str]) -> str:
         # The mark before the password, "?" or "&", now comes before the next parameter.
@@ -371,7 +378,7 @@ def _singular_of(plural: str) -> str:
 
 
 def all_of(count: int, plural: str) -> str:
-    """Return the noun with its number for all things of a kind, which is given in the plural.
+    """Return a phrase for all things of a kind, with their number; the noun is in the plural.
 
     >>> all_of(1, "files"), all_of(1200, "files"), all_of(0, "files")
     ('the only file', 'all 1,200 files', 'all 0 files')
@@ -490,8 +497,8 @@ def _lines(sheet: TextPage, width: int | None) -> Iterator[str]:
         yield from _labelled_lines(f"  {for_terminal(name):<{name_width}}  ", value, width)
     for number, table in enumerate(sheet.tables):
         is_blank = not (table.heading or table.rows or table.remark)
-        is_first = not (number or sheet.title or sheet.facts)
-        if not is_first and not is_blank:
+        has_lines_above = number > 0 or bool(sheet.title or sheet.facts)
+        if has_lines_above and not is_blank:
             yield ""
         if table.heading:
             yield from _labelled_lines("", table.heading, width)
@@ -521,7 +528,9 @@ def _aligned(table: Table, width: int | None) -> Iterator[str]:
 
     A table that is too wide is printed in parts, one below the other.
     """
-    limit = None if table.whole or width is not None else MAX_CELL_CHARS
+    # With a width, long cells are wrapped instead of cut.
+    is_cut = width is None and not table.whole
+    limit = MAX_CELL_CHARS if is_cut else None
     rows_of_cells = [[_cell_text(cell, limit=limit) for cell in row] for row in table.rows]
     if not rows_of_cells:
         return
@@ -628,9 +637,10 @@ def _fitted_columns(
 
 
 def _minimum_width(table: Table, rows: Sequence[Sequence[str]], at: int, longest_word: int) -> int:
-    """Return the minimum width of a column: that of its numbers, and of words that fit.
+    """Return the minimum width of a column.
 
-    Words of more than `longest_word` characters are wrapped.
+    Numbers are not wrapped. Longer texts are wrapped to at least `MIN_TEXT_WIDTH` characters. Words
+    are wrapped only if they have more than `longest_word` characters.
     """
     column = [row[at] for row in rows]
     needed = max(map(len, column))

@@ -97,10 +97,11 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     legend = []
     for criterion, colour in sorted(colours.items()):
         legend.append(Line2D([], [], color=colour, label=f"goes by {criterion or 'neither'}"))
+    meaning_of_hollow = "Hollow: retired, not deleted" if table["retire"].any() else ""
     plot.draw_heading(
         title,
         "Up and to the left is better; one mark a setting. Grey: out of reach at that size",
-        "Hollow: retired, not deleted" if table["retire"].any() else "",
+        meaning_of_hollow,
         legend=legend,
     )
     plot.compute_layout()
@@ -167,6 +168,7 @@ def _label_settings(plot: parts.Plot, families: Sequence[_Family]) -> None:
             x = row["boot_tokens_mean"]
             y = row["served"]
             labels.reserve(x, y)
+            # A label begins with its family, or with the policy if the family has other settings.
             setting = str(label).removeprefix(str(row["family"])).strip()
             setting = setting.removeprefix(str(row["policy"])).strip()
             from_end = min(index, len(rows) - 1 - index)
@@ -407,6 +409,7 @@ def plot_age_or_use(result: AgeOrUse, *, ax: Axes | None = None) -> Axes:
             "markeredgewidth": 1.6,
         }
         ax.plot(group["other_stores"], group["row"], **options)
+        # A group without memories has no expected reads.
         with_memories = group[group["expected"] > 0]
         limit_options: dict[str, Any] = {"color": colour, "linewidth": 4, "alpha": 0.4}
         ax.hlines(

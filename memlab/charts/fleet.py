@@ -223,11 +223,14 @@ def plot_fleet_caps(sizes: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         largest_dot = max(largest_dot, largest_of_group)
     nonempty = [group for group in groups if group.members.any()]
     legend = [Line2D([], [], linestyle="none", **group.style) for group in nonempty]
+    meaning_of_size = ""
+    if largest_dot > 1:
+        meaning_of_size = f"A larger dot is up to {largest_dot:,} stores that coincide"
     plot.draw_heading(
         f"The safe cap helps in {int(safe_helps.sum()):,} of {counted(len(sized), 'stores')}, the "
         f"likely one in {int((safe_helps | likely_helps).sum()):,}",
         "Below the line the floor is more than half of what is loaded",
-        f"A larger dot is up to {largest_dot:,} stores that coincide" if largest_dot > 1 else "",
+        meaning_of_size,
         legend=legend,
     )
     return plot.draw_footnote("Zero is drawn as 1." if (points == 1).any() else "")

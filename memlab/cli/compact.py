@@ -299,7 +299,10 @@ def _details(
 def _added_fields(
     source: "Source", plan: "memlab.Plan", log: Path | None, *, retires: bool
 ) -> dict[str, Any]:
-    """Return the fields that ``--json`` adds to a plan: its cost, or the other folder's start."""
+    """Return the fields that ``--json`` adds to a plan.
+
+    They are its cost and a start before and after; for a merge, the start of the other folder.
+    """
     if plan.start_there is not None:
         return {"start_there": plan.start_there._asdict()}
     added: dict[str, Any] = {}

@@ -374,9 +374,11 @@ def _survey_facts(table: "pd.DataFrame", members: "memlab.fleet.Members") -> lis
         facts.append(("not readable", f"{counted(sums['unreadable'], 'memories')} of {stores}"))
     if members.repeated:
         facts.append(("named twice", f"{members.repeated:,}; a store counts once"))
-    if members.others:
-        databases = counted(len(members.others), "databases")
-        facts.append(("no stores", f"{databases} of something else, such as {members.others[0]}"))
+    if members.other_databases:
+        databases = counted(len(members.other_databases), "databases")
+        facts.append(
+            ("no stores", f"{databases} of something else, such as {members.other_databases[0]}")
+        )
     return facts
 
 

@@ -43,9 +43,11 @@ class Store(click.Path):
         text = str(path)
         is_sqlite_name = text == ":memory:" or text.startswith("file:")
         if is_sqlite_name and path.exists():
-            return path.absolute()  # the name of a file, which SQLite would interpret
-        if ":" in text and str(value).startswith((".", os.sep)):
-            return path.absolute()  # a path with a colon, not a scheme and a path
+            return path.absolute()  # SQLite opens this path as a file, not by its special name
+        # A path removes the "./" before a name, and a name with a colon looks like a scheme.
+        is_marked_as_path = str(value).startswith((".", os.sep))
+        if ":" in text and is_marked_as_path:
+            return path.absolute()
         return path
 
 
@@ -139,7 +141,7 @@ digest_argument: Final = partial(
     click.argument, "digest", required=False, shell_complete=complete_digest
 )
 
-yes_option = flag_option("--yes", help="Allow an archive_for of less than a day.")
+yes_option = flag_option("--yes", help="Allow an archive_for of less than a day in memlab.toml.")
 all_option = flag_option(
     "--all",
     "all_prunable",

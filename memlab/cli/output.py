@@ -200,7 +200,10 @@ def _continuation_indent(line: str) -> str:
 
 
 def _styled_line(line: str, colour: str, *, is_title: bool) -> str:
-    """Return a line in a colour and, as a title, in bold; of a command only the command itself."""
+    """Return a line in a colour, and in bold if it is a title.
+
+    Of a line with a command, only the command is coloured.
+    """
     command = _COMMAND.fullmatch(line)
     if command:
         before, command_text, remark = command.groups()
@@ -208,7 +211,7 @@ def _styled_line(line: str, colour: str, *, is_title: bool) -> str:
     if not colour and not is_title:
         return line
     is_bold = is_title or colour in {"green", "red"}
-    # click writes a code for False, and none for None
+    # For bold=False click would write an escape code; for None it writes none.
     return click.style(line, fg=colour or None, bold=True if is_bold else None)
 
 

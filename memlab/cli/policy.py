@@ -177,9 +177,10 @@ def policy_option(
     multiple: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator that adds the options ``--policy`` and ``--set`` to a command."""
+    name = "policy_names" if multiple else "policy_name"
     policy = click.option(
         "--policy",
-        "policy_names" if multiple else "policy_name",
+        name,
         metavar="NAME",
         multiple=multiple,
         is_eager=True,  # so that a --help after it can list the policy's settings

@@ -318,9 +318,11 @@ def init(store: Path, do_it: bool) -> None:
         content = {"file": file, "text": text, "left_out": left_out, "written": do_it}
         output.print_json(content)
         return
+    # The file is named as the store was given, if it is beside the store.
     file_beside_store = store.parent / file.name
-    is_beside_store = file_beside_store.absolute() == file
-    output.print_lines(f"settings: {file_beside_store if is_beside_store else file}", "")
+    if file_beside_store.absolute() == file:
+        file = file_beside_store
+    output.print_lines(f"settings: {file}", "")
     output.print_unchanged(text.splitlines())
     tables = []
     if left_out:

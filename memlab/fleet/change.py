@@ -477,12 +477,13 @@ def plan_task(policy: Policy | None, now: datetime) -> FleetTask[PlanRow]:
     only_ranks = policy is not None and all(
         runner_name_of(step) == "ranked" for step in policy.steps
     )
+    depends_on = "" if only_ranks else now.isoformat()
     return FleetTask(
         name="plan",
         work=partial(plan_one_store, policy=policy, now=now),
         row=PlanRow,
         settings={"policy": _policy_fields(policy)},
-        depends_on="" if only_ranks else now.isoformat(),
+        depends_on=depends_on,
     )
 
 

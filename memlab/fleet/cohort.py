@@ -133,8 +133,10 @@ class Cohort:
         """
         if store not in self.estimates:
             return self
-        others = {name: estimate for name, estimate in self.estimates.items() if name != store}
-        return fit_cohort(others, self.public)
+        other_estimates = {
+            name: estimate for name, estimate in self.estimates.items() if name != store
+        }
+        return fit_cohort(other_estimates, self.public)
 
 
 def cohort_of(
@@ -555,19 +557,30 @@ def _size_store(location: str, prior: Cohort, *, goal: Mapping[str, Any]) -> Siz
     """Return the recommendation for one store, given the prior of the other stores."""
     evidence = StoreHistory.of(location, call="memlab.fleet.size").with_references()
     store_goal = SizingGoal.of(evidence.settings, **goal)
+    law = prior.law if prior.stores else None
     sizing = prepare_sizing(
         evidence.past,
         evidence.references,
         confidence=store_goal.confidence,
         until=store_goal.until,
-        law=prior.law if prior.stores else None,
+        law=law,
     )
     advice = replace(
         advise(sizing, target=store_goal.target, token_budget=store_goal.token_budget),
         context_window=store_goal.context_window,
     )
     cap = advice.keep_recent
-    within_budget = advice.within_budget
+    deletes = 0
+    if cap is not None:
+        deletes = max(0, advice.prunable - cap)
+    boot_after = advice.loaded
+    if advice.boot_tokens is not None:
+        boot_after = advice.boot_tokens
+    fits = None
+    fits_served = None
+    if advice.within_budget is not None:
+        fits = advice.within_budget.keep_recent
+        fits_served = advice.within_budget.served
     fleet_share = prior.weight_at(store_goal.target)
     low = None
     if advice.interval is not None:
@@ -582,8 +595,8 @@ def _size_store(location: str, prior: Cohort, *, goal: Mapping[str, Any]) -> Siz
         low=low,
         served=advice.served,
         served_low=served_low,
-        fits=None if within_budget is None else within_budget.keep_recent,
-        fits_served=None if within_budget is None else within_budget.served,
+        fits=fits,
+        fits_served=fits_served,
         references=advice.references,
         own=advice.weight,
         fleet=(1 - advice.weight) * fleet_share,
@@ -591,9 +604,9 @@ def _size_store(location: str, prior: Cohort, *, goal: Mapping[str, Any]) -> Siz
         memories=advice.memories,
         until=advice.until,
         prunable=advice.prunable,
-        deletes=0 if cap is None else max(0, advice.prunable - cap),
+        deletes=deletes,
         boot_now=advice.loaded,
-        boot_after=advice.loaded if advice.boot_tokens is None else advice.boot_tokens,
+        boot_after=boot_after,
         floor=advice.floor.tokens,
         answer=advice.answer,
     )

@@ -102,7 +102,7 @@ class Members:
         The stores, in the order in which they were named.
     repeated : int
         Number of names that match a store named before.
-    others : tuple of str
+    other_databases : tuple of str
         Databases in the named folders that are not stores.
 
     Examples
@@ -113,7 +113,7 @@ class Members:
 
     stores: tuple[Member, ...]
     repeated: int = 0
-    others: tuple[str, ...] = ()
+    other_databases: tuple[str, ...] = ()
 
 
 Sources = str | PathLike[str] | Iterable[str | PathLike[str]] | Members
@@ -155,10 +155,10 @@ def expand_names(sources: str | PathLike[str] | Iterable[str | PathLike[str]]) -
     1
     """
     members: dict[object, Member] = {}
-    others: dict[str, None] = {}
+    other_databases: dict[str, None] = {}
     count = 0
     for text in _names_in(sources):
-        for member in _matches_of(text, others):
+        for member in _matches_of(text, other_databases):
             count += 1
             members.setdefault(_identity(member), _check_unicode(member))
     stores = tuple(members.values())
@@ -166,7 +166,9 @@ def expand_names(sources: str | PathLike[str] | Iterable[str | PathLike[str]]) -
         raise MemlabError("no store was named; name some: paths, patterns, URLs, @FILE of names")
     if all(member.problem for member in stores):
         raise MemlabError("; ".join(member.problem for member in stores[:3]))
-    return Members(stores=stores, repeated=count - len(stores), others=tuple(others))
+    return Members(
+        stores=stores, repeated=count - len(stores), other_databases=tuple(other_databases)
+    )
 
 
 def _names_in(sources: str | PathLike[str] | Iterable[str | PathLike[str]]) -> Iterator[str]:
@@ -196,17 +198,17 @@ def _lines_of(file: str) -> Iterator[str]:
             yield name
 
 
-def _matches_of(text: str, others: dict[str, None]) -> Iterator[Member]:
+def _matches_of(text: str, other_databases: dict[str, None]) -> Iterator[Member]:
     """Yield the members that a name matches.
 
-    Databases in a folder that are not stores are added to `others`, as keys.
+    Databases in a folder that are not stores are added to `other_databases`, as keys.
     """
     path = Path(text).expanduser()
     if text.startswith("file:"):
-        yield from _stores_at(path_named(text), others)
+        yield from _stores_at(path_named(text), other_databases)
         return
     if os.path.lexists(path) and "://" not in text:
-        yield from _stores_at(path, others)
+        yield from _stores_at(path, other_databases)
         return
     if "://" in text or is_named_by_scheme(text):
         try:
@@ -215,17 +217,17 @@ def _matches_of(text: str, others: dict[str, None]) -> Iterator[Member]:
             yield _not_a_store(without_passwords(text), str(error))
         return
     if not has_magic(text):
-        yield from _stores_at(path, others)
+        yield from _stores_at(path, other_databases)
         return
     paths = sorted(glob(str(path), recursive=True))  # noqa: PTH207 - absolute patterns too
     matches = [match for match in paths if not match.endswith(_NO_STORE_SUFFIXES)]
     for match in matches:
-        yield from _stores_at(Path(match), others)
+        yield from _stores_at(Path(match), other_databases)
     if not matches:
         yield _not_a_store(text, f"nothing matches {text}; check the pattern")
 
 
-def _stores_at(path: Path, others: dict[str, None]) -> Iterator[Member]:
+def _stores_at(path: Path, other_databases: dict[str, None]) -> Iterator[Member]:
     """Yield the store at a path, or the stores below a folder that is not a store itself."""
     name = os.path.abspath(path)  # noqa: PTH100 - `resolve` would replace a link by its target
     try:
@@ -237,7 +239,7 @@ def _stores_at(path: Path, others: dict[str, None]) -> Iterator[Member]:
         return
     search = find_below([Path(name)])
     for database in search.other_databases:
-        others[str(database)] = None
+        other_databases[str(database)] = None
     for store in search.stores:
         yield Member.at(str(store.path))
     for folder in search.unreadable:

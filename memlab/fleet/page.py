@@ -306,8 +306,8 @@ def _sections(findings: FleetFindings) -> "Iterator[Section]":
         yield Section("refused", "Left out", ["Every store was read."])
 
     table = _store_table(findings)
-    is_cut = bool(table.remark)
-    yield Section("stores", "The stores that load most" if is_cut else "Every store", [], [table])
+    title = "The stores that load most" if table.remark else "Every store"
+    yield Section("stores", title, tables=[table])
 
 
 def _examples(

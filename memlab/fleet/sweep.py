@@ -525,6 +525,8 @@ def _survey_store(location: str, *, now: datetime) -> StoreLine:
     summary = summary_of(memories, now=now, threshold=None)  # without a forecast
     boot = summary.boot
     index_tokens = 0 if source.index is None else source.index.overhead_tokens()
+    per_day = None if summary.pace is None else summary.pace.per_day
+    free_bytes = None if source.is_server else space(source).free
     return StoreLine(
         scheme=source.scheme,
         memories=summary.rows.memories,
@@ -534,11 +536,11 @@ def _survey_store(location: str, *, now: datetime) -> StoreLine:
         floor_tokens=boot.load_bearing.tokens,
         prunable=boot.prunable.memories,
         prunable_tokens=boot.prunable.tokens,
-        per_day=None if summary.pace is None else summary.pace.per_day,
+        per_day=per_day,
         first_at=summary.first_at,
         last_at=summary.last_at,
         bytes=bytes_of(source),
-        free_bytes=None if source.is_server else space(source).free,
+        free_bytes=free_bytes,
         unreadable=int(memories.unreadable.sum()),
     )
 

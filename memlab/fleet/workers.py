@@ -150,9 +150,9 @@ class FleetTask(Generic[Row]):
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the task. A folder holds only results of one task with the same settings."""
     depends_on: str | None = ""
-    """Other input of the results, as text. A later run reuses results with the same input.
+    """Text that identifies the other input of the results, such as a digest; empty without any.
 
-    None means that no result is reused.
+    A later run reuses only results with the same text. None means that no result is reused.
     """
 
     def do(self, member: Member, argument: Any = None) -> Outcome[Row]:

@@ -234,13 +234,15 @@ def boot_of(memories: Arrays, rows: Flags) -> Boot:
     loaded = rows & loaded_at_start(memories)
     total = size_of(memories, loaded)
     prunable = size_of(memories, loaded & memories.prunable)
+    prunable_by_memories = prunable.memories / total.memories if total.memories else None
+    prunable_by_tokens = prunable.tokens / total.tokens if total.tokens else None
     return Boot(
         memories=total.memories,
         tokens=total.tokens,
         load_bearing=size_of(memories, loaded & ~memories.prunable),
         prunable=prunable,
-        prunable_by_memories=prunable.memories / total.memories if total.memories else None,
-        prunable_by_tokens=prunable.tokens / total.tokens if total.tokens else None,
+        prunable_by_memories=prunable_by_memories,
+        prunable_by_tokens=prunable_by_tokens,
     )
 
 

@@ -225,6 +225,11 @@ def _measured_store(
             problem=str(error),
         )
     memories = arrays_of(frame)
+    project_path = ""
+    is_orphaned = False
+    if project is not None:
+        project_path = project.path
+        is_orphaned = project.is_missing
     return Store(
         system=recognised.system,
         location=location,
@@ -232,8 +237,8 @@ def _measured_store(
         tokens_at_start=largest_start(memories) + frame.attrs.get(col.INDEX_TOKENS, 0),
         last_written=memories.last_at,
         problem="",
-        project="" if project is None else project.path,
-        is_orphaned=project is not None and project.is_missing,
+        project=project_path,
+        is_orphaned=is_orphaned,
     )
 
 

@@ -269,10 +269,12 @@ def summarize(
     from memlab.evidence.past import resolve_history  # imports pandas; ``memlab show`` does not
 
     frame = resolve_history(frame, call="memlab.growth.summarize")
+    if threshold is not None:
+        threshold = whole_number("threshold", threshold)
     return summary_of(
         arrays_of(frame),
         now=moment_or_now(now, call="memlab.growth.summarize"),
-        threshold=None if threshold is None else whole_number("threshold", threshold),
+        threshold=threshold,
         token_rule=str(frame.attrs.get(c.TOKEN_RULE, "")),
         index_overhead=frame.attrs.get(c.INDEX_TOKENS, 0),
     )
@@ -328,6 +330,11 @@ def summary_of(
     is_not_loaded = memories.active & ~context.loaded_at_start(memories)
     sizes = context.part_sizes(memories)
     parts = {part: size for part, size in sizes.items() if size.memories}
+    first_at = None
+    last_at = None
+    if len(dated):
+        first_at = as_moment(dated.min())
+        last_at = as_moment(dated.max())
     return StoreSummary(
         rows=context.size_of(memories, is_present),
         boot=context.boot_of(memories, is_present),
@@ -341,8 +348,8 @@ def summary_of(
         parts=parts,
         pace=pace,
         forecast=_forecast(memories, pace, now=now, threshold=threshold),
-        first_at=as_moment(dated.min()) if len(dated) else None,
-        last_at=as_moment(dated.max()) if len(dated) else None,
+        first_at=first_at,
+        last_at=last_at,
         out_of_order=int((dated < np.maximum.accumulate(dated)).sum()),
         dangling=int(is_dangling.sum()),
         undated=len(created) - len(dated),
@@ -440,17 +447,17 @@ def _passed_at(memories: Arrays, threshold: int) -> datetime:
 
 
 def _shares(part: Size, summary: StoreSummary) -> str:
-    """Return as text the share of a part in what a start loads."""
+    """Describe the share of a part in the memories and tokens that a start loads."""
     boot = summary.boot
     memories = f"{percent(part.memories / boot.memories)} of {counted(boot.memories, 'memories')}"
     tokens = percent(part.tokens / boot.tokens) if boot.tokens else "none"
     # A start also loads the text of the index, so its tokens are more than those of the memories.
-    whole = "their " if summary.index_overhead else ""
-    return f"{memories}, {tokens} of {whole}{counted(boot.tokens, 'tokens')}"
+    their = "their " if summary.index_overhead else ""
+    return f"{memories}, {tokens} of {their}{counted(boot.tokens, 'tokens')}"
 
 
 def _floor_in_words(summary: StoreSummary) -> str:
-    """Return as text the number of load-bearing memories, and how many of them a start loads."""
+    """Describe the number of load-bearing memories, and of those that a start loads."""
     loaded = summary.boot.load_bearing
     not_loaded = summary.floor_not_loaded.memories
     if not loaded.memories and not not_loaded:
@@ -503,7 +510,7 @@ def _facts(summary: StoreSummary) -> Iterator[tuple[str, str]]:
 
 
 def _backlog_in_words(relation: str, threshold: int, preposition: str, day: datetime) -> str:
-    """Return when the number of prunable memories exceeds the threshold, in words."""
+    """Describe when the number of prunable memories exceeds the threshold."""
     memories = counted(threshold, "prunable memories")
     return f"{relation} {memories} {preposition} {day:%Y-%m-%d}"
 

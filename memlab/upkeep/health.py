@@ -220,10 +220,11 @@ def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]
     yield _insertion_order(frame[~dates.left_out])
     yield from _future(frame, dates, file, name)
     for diagnostic in source.diagnostics():
+        fault = diagnostic.summary if diagnostic.occurrences else ""
         yield _ok_or_warning(
             diagnostic.name,
             if_sound=diagnostic.summary,
-            fault=diagnostic.summary if diagnostic.occurrences else "",
+            fault=fault,
             advice=diagnostic.advice,
             counts={"found": diagnostic.occurrences},
         )
@@ -523,15 +524,17 @@ def _insertion_order(frame: pd.DataFrame) -> Check:
     created = frame[col.CREATED_AT].dropna()
     late = int((created < created.cummax()).sum())
     memories = counted(len(created))
-    after = "it" if late == 1 else "them"
-    description = (
-        f"{late:,} of {memories} {verb_for(late, 'are')} older than a memory "
-        f"inserted before {after}"
-    )
+    fault = ""
+    if late:
+        pronoun = "it" if late == 1 else "them"
+        fault = (
+            f"{late:,} of {memories} {verb_for(late, 'are')} older than a memory inserted before "
+            f"{pronoun}"
+        )
     return _ok_or_warning(
         "insertion_order",
         if_sound="the memories are in the order in which they were written",
-        fault=description if late else "",
+        fault=fault,
         advice=(
             "a cap keeps what was inserted last: check which memories a plan keeps before you "
             "apply it"
@@ -588,9 +591,12 @@ def _lost(source: Source) -> Iterator[Check]:
         losses = losses_of(source, with_memlab_deletions=False)
         if not len(losses.frame):
             return
+        status = Status.OK
+        if losses.asked or losses.unlisted:
+            status = Status.WARN
         yield Check(
             name="lost",
-            status=Status.WARN if losses.asked or losses.unlisted else Status.OK,
+            status=status,
             summary=f"{losses.title}, {losses.asked:,} of them asked for since",
             advice=f"{command('lost', source.name)} lists them; --restore all brings them back",
             counts={"lost": len(losses.frame), "asked": losses.asked},
@@ -602,10 +608,11 @@ def _space(file: Path) -> Check:
     sizes = space(file)
     summary = f"{in_bytes(sizes.file)}, of which {in_bytes(sizes.free)} are free pages"
     is_worth_it = sizes.free >= max(MIN_RECLAIMABLE, sizes.live)
+    fault = summary if is_worth_it else ""
     return _ok_or_warning(
         "space",
         if_sound=summary,
-        fault=summary if is_worth_it else "",
+        fault=fault,
         advice=f"{command('vacuum', file, '--apply')} gives them back",
         counts={name: size for name, size in sizes.to_dict().items() if isinstance(size, int)},
     )

@@ -8,7 +8,6 @@ from typing import Any
 
 import pandas as pd
 
-from memlab.columns import INDEX_TOKENS
 from memlab.evidence.past import HistoryLike, present_rows
 from memlab.evidence.reads import CutLosses, Log, reads_missed_by_index_cut
 from memlab.evidence.store_history import StoreHistory
@@ -48,23 +47,19 @@ class Findings(Recommendation):
             chosen_cap = f"keep_recent = {self.other_cap:,}, which serves {served}"
             facts.insert(0, ("figures below", chosen_cap))
         if self.effect is None or self.by_use is not None:
-            tokens = self.summary.boot.tokens + self._index_tokens
+            tokens = self.summary.boot.tokens + self.summary.index_overhead
             facts.append((self.tokens, f"{tokens:,} now"))
         else:
             facts.append((self.tokens, self._start_in_words(self.effect)))
             facts.append(("would be deleted", self._deleted_in_words(self.effect)))
         return page._replace(facts=facts)
 
-    @property
-    def _index_tokens(self) -> int:
-        """Tokens of those parts of the index that belong to no memory."""
-        return int(self.present.attrs.get(INDEX_TOKENS, 0))
-
     def _start_in_words(self, effect: CapEffect) -> str:
         """Return the tokens and the memories that are loaded before and after a cap."""
         before = effect.before
         after = effect.after
-        tokens = f"{before.tokens + self._index_tokens:,} → {after.tokens + self._index_tokens:,}"
+        index_tokens = self.summary.index_overhead
+        tokens = f"{before.tokens + index_tokens:,} → {after.tokens + index_tokens:,}"
         memories = f"{before.memories:,} → {counted(after.memories, 'memories')}"
         return f"{tokens}; {memories}"
 
@@ -109,12 +104,12 @@ class Findings(Recommendation):
         if evidence.source is None:
             return []
         data = AlertData(
-            evidence.source,
-            arrays_of(evidence.past),
-            self.summary,
-            evidence.name,
-            evidence.log,
-            evidence.log_option,
+            source=evidence.source,
+            memories=arrays_of(evidence.past),
+            summary=self.summary,
+            name=evidence.name,
+            log=evidence.log,
+            log_option=evidence.log_option,
         )
         return alerts_of(data)
 

@@ -230,9 +230,10 @@ def _show_store(
         settings = settings_of(source)
         reads, log_file = reads_in(log, settings, call="memlab.show", source=source)
         options_of_log = log_option(reads, log_file, settings)
+    name = str(store) if isinstance(store, str | PathLike) else source.name
     data = _StoreData(
         source=source,
-        name=str(store) if isinstance(store, str | PathLike) else source.name,
+        name=name,
         memories=memories,
         reads=reads,
         log_option=options_of_log,
@@ -269,23 +270,27 @@ def _overview_of(store: _StoreData, *, backlog: int | None, now: datetime) -> Ov
         cap = effective.keep(settings)
         cap_note = effective.note
         is_in_force = effective.policy is not None
+    threshold = cap if backlog is None else backlog
+    index_overhead = 0 if source.index is None else source.index.overhead_tokens()
     summary = summary_of(
-        store.memories,
-        now=now,
-        threshold=cap if backlog is None else backlog,
-        index_overhead=0 if source.index is None else source.index.overhead_tokens(),
+        store.memories, now=now, threshold=threshold, index_overhead=index_overhead
     )
     saved_action = ""
     if is_in_force:
         saved_action = "retire" if settings.retire else "delete"
+    project_path = ""
+    is_orphaned = False
     project = source.find_project()
+    if project is not None:
+        project_path = project.path
+        is_orphaned = project.is_missing
     data = AlertData(
-        source,
-        store.memories,
-        summary,
-        store.name,
-        store.reads,
-        store.log_option,
+        source=source,
+        memories=store.memories,
+        summary=summary,
+        name=store.name,
+        log=store.reads,
+        log_option=store.log_option,
         rows=store.rows,
     )
     return Overview(
@@ -297,8 +302,8 @@ def _overview_of(store: _StoreData, *, backlog: int | None, now: datetime) -> Ov
         has_expired_number=settings.sized is not None and not is_in_force,
         log_option=store.log_option,
         semantic=semantic_name(source),
-        project="" if project is None else project.path,
-        is_orphaned=project is not None and project.is_missing,
+        project=project_path,
+        is_orphaned=is_orphaned,
         kinships=kinships_of(source),
     )
 
@@ -361,12 +366,12 @@ def _show_history(
     summary = summarize(frame, now=history.now, threshold=backlog)
     rows = present_rows(frame)
     data = AlertData(
-        None,
-        arrays_of(rows),
-        summary,
-        "",  # the name in commands, which are removed below
-        history.log,
-        history.log_option,
+        source=None,
+        memories=arrays_of(rows),
+        summary=summary,
+        name="",  # the name in commands, which are removed below
+        log=history.log,
+        log_option=history.log_option,
         has_archive=bool(frame.attrs.get(HAS_PAST)),
         rows=rows,
     )

@@ -185,9 +185,9 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
     expect(tag, str, call=call, name="tag", optional=True)
     expect(author, str, call=call, name="author", optional=True)
     expect(where, str, call=call, name="where", optional=True)
-    _check_known("where", where, WHERE)
+    _check_choice("where", where, WHERE)
     expect(by, str, call=call, name="by")
-    _check_known("by", by, BY)
+    _check_choice("by", by, BY)
     policy_note = ""
     source = source_of(frame)
     if source is not None and policy is None:
@@ -276,10 +276,10 @@ def _log_facts(
         yield "log", sentence
 
 
-def _check_known(name: str, value: str | None, known: Collection[str]) -> None:
-    """Raise ValueError if an argument is neither None nor one of the known values."""
-    if value is not None and value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")
+def _check_choice(name: str, value: str | None, choices: Collection[str]) -> None:
+    """Raise ValueError if an argument is neither None nor one of the choices."""
+    if value is not None and value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
 
 
 _NEED: Final = "activation by reads and references, over (tokens + 10)^0.4"

@@ -160,10 +160,10 @@ def _references(source: Source) -> str:
 
 def _reads(source: Source) -> str:
     """Explain a store without known reads."""
-    known = (
+    problem = (
         "0 reads of this store are known, and only a log of reads shows whether age or use matters"
     )
-    return f"{known}: {_how_to_log(source)}"
+    return f"{problem}: {_how_to_log(source)}"
 
 
 def _how_to_log(source: Source) -> str:

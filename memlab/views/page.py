@@ -323,7 +323,7 @@ class Section:
 
     anchor: str
     title: str
-    words: list[str] = field(default_factory=list)
+    paragraphs: list[str] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     lists: list[tuple[str, Table]] = field(default_factory=list)
     is_folded: bool = False
@@ -383,8 +383,9 @@ def _sections_with_charts(
 
 def _split_first_sentence(text: str) -> tuple[str, str]:
     """Return the first sentence of a text, and the rest of the text, which may be empty."""
-    first, *others = re.split(r"(?<=\.) (?=[A-Z])", text, maxsplit=1)
-    return first, " ".join(others)
+    parts = re.split(r"(?<=\.) (?=[A-Z])", text, maxsplit=1)
+    rest = parts[1] if len(parts) > 1 else ""
+    return parts[0], rest
 
 
 def _split_command(line: str) -> tuple[str, str]:
@@ -645,7 +646,9 @@ def _index_cut(findings: Findings, cut: CutLosses) -> Section:
             f"keep_recent = {findings.effect.keep_recent:,} leaves {remaining:,} of them; "
             f"{fitting} fit."
         )
-    facts = Table("", (), sheet.facts if cut.reads else sheet.facts[:1], whole=True)
+    # Without reads, only the first fact says something.
+    rows = sheet.facts if cut.reads else sheet.facts[:1]
+    facts = Table("", (), rows, whole=True)
     title = _capitalised(sheet.title.rstrip("."))
     return Section("cut", title, sentences, [facts, *sheet.tables])
 

@@ -73,7 +73,7 @@ class Recommendation(DisplayMixin):
         The store, prepared for look-ups at any cap or budget.
     advice : Advice or BudgetAdvice
         The recommended numbers.
-    kept : dict
+    other_settings : dict
         The settings that :meth:`save` writes in addition to the number.
     explain : bool
         Whether to print more caps, the backtest and the reasons.
@@ -92,7 +92,7 @@ class Recommendation(DisplayMixin):
     goal: SizingGoal
     sizing: Sizing
     advice: Advice
-    kept: dict[str, Any] = field(default_factory=dict)
+    other_settings: dict[str, Any] = field(default_factory=dict)
     explain: bool = False
     limit: StartLimit | None = None
 
@@ -157,7 +157,7 @@ class Recommendation(DisplayMixin):
 
     @cached_property
     def chances(self) -> "pd.Series[Any] | None":
-        """Whether the access log could contain a read of each memory; None without a log."""
+        """For each memory, whether it was read or could have been; None without an access log."""
         past = self.evidence.past
         log = self.evidence.log
         if log is None:
@@ -368,7 +368,7 @@ class Recommendation(DisplayMixin):
         if policy is None:
             return "nothing was saved: there is no number"
         sized = Sized(self.evidence.now.replace(microsecond=0), advice.memories, advice.until)
-        saved = save_number(source, policy, sized, self.kept)
+        saved = save_number(source, policy, sized, self.other_settings)
         commands = " and ".join(command(name, source.name) for name in ("compact", "maintain"))
         sentence = f"saved in {saved.file}; {commands} use it, {saved.validity}"
         if policy["name"] == "recent" and not settings.is_auto:
@@ -399,7 +399,7 @@ class Recommendation(DisplayMixin):
         if not summary:
             return ""
         if not dates.is_wrong_clock:
-            summary += "; the days kept leave them out"
+            summary += "; the days kept do not count them"
         if self.evidence.source is None:
             return summary
         return f"{summary}; {command('doctor', self.evidence.name)} says what to do"
@@ -433,9 +433,9 @@ class Recommendation(DisplayMixin):
         past = self.evidence.past
         log = self.evidence.log
         if self.unused_log is not None:
-            found = counted(self.unused_log.reads, "reads")
-            is_not_used = "is beside the store and is not used"
-            yield "reads", f"a log of {found} {is_not_used}: {self.unused_log.command}"
+            reads = counted(self.unused_log.reads, "reads")
+            note = f"a log of {reads} is beside the store and is not used"
+            yield "reads", f"{note}: {self.unused_log.command}"
         if log is None or self.chances is None:
             return
         if reading.is_other_stores_log(log, past):
@@ -538,6 +538,7 @@ def size(  # noqa: PLR0913 - each parameter is a separate option
     sizing, advice = recommend(
         evidence, evidence.references, goal, tokens=unit == "tokens", now=evidence.now
     )
+    # The number depends on the target and the budget, so both are saved with it.
     settings = {
         "target": goal.target,
         "token_budget": None if limit is not None else goal.token_budget,
@@ -550,7 +551,7 @@ def size(  # noqa: PLR0913 - each parameter is a separate option
         goal=goal,
         sizing=sizing,
         advice=advice,
-        kept={name: value for name, value in settings.items() if value is not None},
+        other_settings={name: value for name, value in settings.items() if value is not None},
         explain=explain,
         limit=limit,
     )

@@ -134,7 +134,7 @@ def test_words_on_a_chart_are_left_out_without_it(tmp_path: Path, findings: Find
 
 
 def words_by_section(findings: Findings) -> dict[str, str]:
-    return {section.anchor: " ".join(section.words) for section in sections_of(findings)}
+    return {section.anchor: " ".join(section.paragraphs) for section in sections_of(findings)}
 
 
 def test_small_store_shows_what_a_start_loads_first(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_log_is_used_in_answer_and_references(past: pd.DataFrame, tmp_path: Path
     assert findings.advice.references == examine(past, now=NOW).advice.references + 10
     section = section_of(findings, "references")
     assert ("read", KIND_DESCRIPTIONS["log"][1], 10) in section.tables[0].rows
-    assert "Reads come from reads.csv." in section.words
+    assert "Reads come from reads.csv." in section.paragraphs
 
 
 def section_of(findings: Findings, anchor: str) -> Any:
@@ -186,7 +186,7 @@ def section_of(findings: Findings, anchor: str) -> Any:
 @pytest.mark.usefixtures("no_charts")
 def test_reads_add_a_section_on_age_or_use(findings: Findings, searched: Findings) -> None:
     section = section_of(searched, "usage")
-    assert section.words == [sentence(searched.usage.answer)]
+    assert section.paragraphs == [sentence(searched.usage.answer)]
     assert ("age or use", searched.usage.answer) in searched.sheet().facts
     panel = memlab.explore(searched.evidence.past, searched.evidence.references)
     assert searched.usage.answer in panel.text
