@@ -5,6 +5,9 @@
 Generates the stores in FOLDER (6 GB) if they do not exist: a claude-mem database of 100,000
 observations; one of 5 GB, of which 1 % is observations and the rest messages in its queue; and a
 folder of Claude Code's memory with 100,000 files. Each command runs in a process of its own.
+
+claude-mem writes its databases itself: install it first with ``.ci/owners.sh OWNERS``, and set
+``MEMLAB_OWNERS=OWNERS``.
 """
 
 import json
