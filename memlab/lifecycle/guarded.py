@@ -106,7 +106,7 @@ class LifecycleStore(SqliteMemoryStore):
         The file, created if missing, or ``":memory:"``.
     capacity : ValueCap, optional
         Number of active rows that a scope may hold, and the eviction order; without it nothing is
-        capped. A put is counted against all rows that match its fields and tags, as in BetterDB.
+        capped. The scope of a put is all rows with the fields and tags of the put, as in BetterDB.
     duplicates : NearDuplicate, optional
         Rule by which a written row replaces the one active row most similar to it, in any scope;
         without it no row is replaced.
@@ -265,8 +265,8 @@ class LifecycleStore(SqliteMemoryStore):
                 if signals["trusted"] >= self._trust_in(duplicate_id):
                     self._delete_near_duplicate(duplicate_id, now)
                 elif self.duplicates is not None and not self.duplicates.keep_untrusted:
-                    # The search took the text of this id out of the index, but an earlier item
-                    # with this id may be in the store.
+                    # The search removed an earlier text with the id of this item from the index of
+                    # texts. As the item is not stored, that text must be indexed again.
                     self._texts.forget()
                     signal_tables.count_not_stored(self.connection)
                     return item
@@ -398,8 +398,8 @@ class LifecycleStore(SqliteMemoryStore):
         ids : iterable of str
             Ids; deleted and expired ones are skipped.
         now : datetime, optional
-            Time of use, with a time zone; now by default. It becomes the last access even if a
-            later access is recorded, by a clock that was ahead, as in BetterDB.
+            Time of use, with a time zone; now by default. It replaces the recorded last access,
+            even a later one, which a clock that was ahead may have written. BetterDB does so too.
         graduated : bool, optional
             Whether a policy with an importance floor keeps the memories in any case from now on;
             unchanged by default.
@@ -463,12 +463,14 @@ class LifecycleStore(SqliteMemoryStore):
         connection = self.connection
         try:
             with self._writing():
-                keys_json = signal_tables.keys_with_labels_of(connection, scope)
-                excess = signal_tables.count_active(connection, keys_json) - capacity.capacity
+                scopes_json = signal_tables.scopes_within(connection, scope)
+                excess = signal_tables.count_active(connection, scopes_json) - capacity.capacity
                 if excess > 0 and self._delete_expired(now):
-                    excess = signal_tables.count_active(connection, keys_json) - capacity.capacity
+                    excess = signal_tables.count_active(connection, scopes_json) - capacity.capacity
                 if excess > 0:
-                    candidates = signal_tables.eviction_order(connection, keys_json, capacity, now)
+                    candidates = signal_tables.eviction_order(
+                        connection, scopes_json, capacity, now
+                    )
                     self._archive_and_delete(candidates[:excess], "lowest-value", now)
         except Exception as error:  # noqa: BLE001 - the row is committed, so the put has succeeded
             self._count_failure(error)

@@ -29,7 +29,7 @@ TAGS: Final = "tags"
 
 WITH_ITEMS: Final = f"FROM memory_signals AS signal JOIN memory_items AS item ON {HAS_SIGNALS}"
 """Joins the signals with their items, in SQL."""
-_ACTIVE_WITH_KEYS: Final = (
+_ACTIVE_IN_SCOPES: Final = (
     f"{WITH_ITEMS} "
     "WHERE signal.scope IN (SELECT value FROM json_each(?)) AND item.superseded_by IS NULL"
 )
@@ -250,10 +250,10 @@ def labels_in(key: str) -> Labels:
     return frozenset(labels)
 
 
-def keys_with_labels_of(connection: sqlite3.Connection, scope: str) -> str:
-    """List the keys that have all labels of a scope, as JSON.
+def scopes_within(connection: sqlite3.Connection, scope: str) -> str:
+    """List the keys of all scopes whose rows belong to a scope too, as JSON.
 
-    Rows with one of these keys are the rows in the scope.
+    These keys have all labels of the scope, and perhaps others.
     """
     keys = list[str]()
     key = ""
@@ -297,23 +297,23 @@ def _member(field: dict[str, Any]) -> str:
     return json.dumps(field)[1:-1]
 
 
-def count_active(connection: sqlite3.Connection, keys_json: str) -> int:
-    """Return the number of active rows in a scope, given :func:`keys_with_labels_of` the scope."""
-    (count,) = connection.execute(f"SELECT count(*) {_ACTIVE_WITH_KEYS}", (keys_json,)).fetchone()
+def count_active(connection: sqlite3.Connection, scopes_json: str) -> int:
+    """Return the number of active rows in the scopes that :func:`scopes_within` lists."""
+    (count,) = connection.execute(f"SELECT count(*) {_ACTIVE_IN_SCOPES}", (scopes_json,)).fetchone()
     return int(count)
 
 
 def eviction_order(
-    connection: sqlite3.Connection, keys_json: str, capacity: "ValueCap", now: datetime
+    connection: sqlite3.Connection, scopes_json: str, capacity: "ValueCap", now: datetime
 ) -> list[str]:
     """Return the ids of the rows of a scope that may be evicted, the lowest value first.
 
-    The scope is given by its :func:`keys_with_labels_of`.
+    The scope is given by the result of :func:`scopes_within`.
     """
     rows = connection.execute(
         "SELECT signal.memory_id, signal.importance, signal.last_accessed_at, item.rowid "
-        f"{_ACTIVE_WITH_KEYS} AND NOT load_bearing(item.kind, item.tags_json)",
-        (keys_json,),
+        f"{_ACTIVE_IN_SCOPES} AND NOT load_bearing(item.kind, item.tags_json)",
+        (scopes_json,),
     ).fetchall()
     if not rows:
         return []

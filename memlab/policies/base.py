@@ -477,7 +477,7 @@ def _lowest_of(keys: Sequence[npt.NDArray[Any]]) -> int:
 
 
 def _highest_of(keys: Sequence[npt.NDArray[Any]], row_numbers: Ints) -> int:
-    """Return which of some rows has the highest keys; the last if several rows have them."""
+    """Return the number of the row with the highest keys; of several such rows, the last."""
     for key in keys:
         values = key[row_numbers]
         row_numbers = row_numbers[values == values.max()]

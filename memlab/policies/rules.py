@@ -323,10 +323,10 @@ class ValueCap(base.CappedPolicy):
     last access goes first, then the older row. A missing or non-finite importance counts as 0, and
     a missing last access as the epoch. Load-bearing rows use capacity and are never evicted.
 
-    A scope is defined by the fields of `scope` that a row was written with, and by all its tags.
-    Every row that matches all of them belongs to the scope, so scopes overlap: the scope of a row
-    with an agent alone holds all threads of the agent. Case is ignored. A row with none of the
-    fields is never evicted. A frame without columns for agent, thread and namespace is one scope. A
+    Each row defines a scope, by its values in the columns that `scope` names and by its tags. All
+    rows with these values and tags belong to the scope, so scopes overlap: the scope of a row that
+    has only an agent holds all threads of the agent. Case is ignored. A row without any of these
+    values is never evicted. A frame without columns for agent, thread and namespace is one scope. A
     decision brings every scope within capacity; BetterDB does so only for the scope it writes to.
 
     Examples
@@ -415,7 +415,7 @@ class ImportanceBudget(base.CappedPolicy):
     )
     scope: tuple[ScopeField, ...] = field(
         default=("agent_id",),
-        metadata={"help": "fields that hold a budget of their own; none: one for the whole store"},
+        metadata={"help": "fields whose values each have a budget; none: one for the whole store"},
     )
 
     name: ClassVar[str] = "budget"
@@ -427,7 +427,7 @@ class ImportanceBudget(base.CappedPolicy):
     @property
     def capacity(self) -> int | None:
         """Number of rows that an agent may hold; None if the budget is off."""
-        return self.max_items or None
+        return None if self.max_items == 0 else self.max_items
 
     def scopes(self, rows: pd.DataFrame) -> list[base.Scope]:
         """Return the rows of each agent; rows without an agent share a budget."""
@@ -499,6 +499,7 @@ def partition_by_scope(rows: pd.DataFrame, fields: Sequence[str]) -> list[base.S
     rows_of_scopes = labels.groupby(known_fields, dropna=False, sort=False).indices
     scopes = []
     for rows_of_scope in rows_of_scopes.values():
+        # Scopes do not overlap here, so each row of a scope also defines it.
         members = np.asarray(rows_of_scope)
         scopes.append(base.Scope(members=members, owners=members))
     return scopes
@@ -506,19 +507,22 @@ def partition_by_scope(rows: pd.DataFrame, fields: Sequence[str]) -> list[base.S
 
 def _tag_set_as_text(tags: Sequence[str]) -> str | None:
     """Return a text that is equal for equal sets of tags; None, a missing value, for no tags."""
-    return ",".join(sorted(set(tags))) or None
+    text = ",".join(sorted(set(tags)))
+    return text or None
 
 
 def overlapping_scopes(rows: pd.DataFrame, fields: Sequence[str]) -> list[base.Scope]:
     """Return the scopes that rows were written with: each holds all rows that match its fields.
 
-    A row matches the tags of a scope if it has all of them, ignoring case. If the frame has no
-    column of `fields`, all rows are one scope. Source: BetterDB agent-memory, which filters by each
-    field and tag that was given with a write.
+    A row matches the tags of a scope if it has all of them, ignoring case. The owners of a scope
+    are the rows that were written with exactly its fields and tags. If the frame has no column of
+    `fields`, all rows are one scope. Source: BetterDB agent-memory, which filters by each field and
+    tag that was given with a write.
     """
     names = [name for name in fields if name != col.TAGS]
     known_fields = [name for name in names if name in rows]
-    if not fields or (names and not known_fields):
+    lacks_all_columns = bool(names) and not known_fields
+    if not fields or lacks_all_columns:
         return base.one_scope(rows)
     with_tags = col.TAGS in fields
     rows_with: dict[tuple[str, str], set[int]] = {}

@@ -177,7 +177,9 @@ def _find_duplicates(history: ReplayHistory, tasks: list[ReplayTask], *, progres
     for task in tasks:
         policy = task.policy
         if policy is None and task.rule is not None:
-            policy = task.rule.policy(1)
+            # A rule takes a size, but its rule of near-duplicates does not depend on it.
+            any_size = 1
+            policy = task.rule.policy(any_size)
         if policy is None:
             continue
         for step in steps_of(policy):

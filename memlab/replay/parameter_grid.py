@@ -21,11 +21,19 @@ SIZES: Final[Mapping[str, Sequence[str]]] = {
 
 def with_policy_in_settings(policies: list[Policy], source: Source) -> list[Policy]:
     """Return the policies, followed by the one in a store's settings, even if it has expired."""
-    settings = settings_of(source)
-    policy_in_settings = policy_in_force(source).policy if settings.is_auto else policy_in(settings)
+    policy_in_settings = _policy_in_settings(source)
     if policy_in_settings is None or policy_in_settings in policies:
         return policies
     return [*policies, policy_in_settings]
+
+
+def _policy_in_settings(source: Source) -> Policy | None:
+    """Return the policy in a store's settings, even if it has expired; None for none."""
+    settings = settings_of(source)
+    if settings.is_auto:
+        # Its size is recommended now, so it cannot have expired.
+        return policy_in_force(source).policy
+    return policy_in(settings)
 
 
 def variants(
@@ -46,7 +54,7 @@ def variants(
     settings : mapping of str to list of str
         Settings that were given, each with one or more values.
     both : bool
-        Whether to vary both sizes of a policy that has a number and a number of tokens.
+        Whether to vary both sizes of a policy that limits memories and tokens.
     """
     for policy in policies:
         own_settings = {
@@ -60,17 +68,17 @@ def variants(
             varied_sizes = [None]  # a policy without sizes has one variant
         for size in varied_sizes:
             values_of = dict(own_settings)
-            if size is not None and _is_varied(size, given_sizes):
+            if size is not None and _has_values_to_try(size, given_sizes):
                 tried_sizes = sizes.get(size.size_unit) or SIZES[size.size_unit]
                 values_of.setdefault(size.name, [str(value) for value in tried_sizes])
             for combination in product(*values_of.values()):
                 yield policy, dict(zip(values_of, combination, strict=True))
 
 
-def _is_varied(size: Setting, given_sizes: set[str]) -> bool:
-    """Return whether a size setting gets values in each variant.
+def _has_values_to_try(size: Setting, given_sizes: set[str]) -> bool:
+    """Return whether a varied size gets values, instead of staying at its default.
 
-    A number of memories or tokens is left at its default if only the other one was given.
+    A number of memories or of tokens stays at its default if only the other one was given.
     """
     is_age = size.size_unit == "age"
     is_given = size.name in given_sizes

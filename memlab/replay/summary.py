@@ -38,8 +38,9 @@ def summarise(
         ``options``               command-line options; empty for a policy without a name
         ``retire``                whether memories are retired instead of deleted
         ``served``, ``lost``      share of references served; number of lost references
-        ``offline_optimum``       largest share that a policy could serve that holds at most
-                                  ``most_held`` prunable rows; see :func:`offline_optimum`
+        ``offline_optimum``       largest share that any policy could serve if it never holds
+                                  more than ``most_held`` prunable rows; see
+                                  :func:`offline_optimum`
         ``boot_memories_mean``    mean over the moments of the history
         ``boot_tokens_mean``,     mean and 95th percentile over the moments of the history
         ``boot_tokens_p95``
@@ -193,10 +194,10 @@ def deleted_rows(replays: Sequence[Replay]) -> Flags:
 
     The shape is (rows, replays), with rows in order of position.
     """
-    positions_of = [replay.deleted[col.POSITION].to_numpy() for replay in replays]
-    positions = np.unique(np.concatenate([np.empty(0, np.int64), *positions_of]))
+    positions_by_replay = [replay.deleted[col.POSITION].to_numpy() for replay in replays]
+    positions = np.unique(np.concatenate([np.empty(0, np.int64), *positions_by_replay]))
     is_deleted = np.zeros((len(positions), len(replays)), dtype=bool)
-    for number, positions_of_replay in enumerate(positions_of):
+    for number, positions_of_replay in enumerate(positions_by_replay):
         is_deleted[np.searchsorted(positions, positions_of_replay), number] = True
     return is_deleted
 

@@ -83,14 +83,17 @@ class Advice(DisplayMixin):
         None if a token budget forbids a cap, or if no prunable memory was written yet.
     interval : tuple of int or None
         Limits of the cap that serves the target until the horizon.
-    served, served_limits : float, tuple of float or None
+    served : float or None
         Estimated share of references that `keep_recent` serves.
+    served_limits : tuple of float or None
+        Limits of this share.
     references, cluster_count : int
         Number of the store's own references, and number of clusters of those to prunable memories.
         References of one task form one cluster, because they are not independent.
-    weight, projects : float, int
-        Weight of the store's own references in the number, from 0 to 1, and the number of other
-        projects, whose references have the rest of the weight.
+    weight : float
+        Weight of the store's own references in the number, from 0 to 1.
+    projects : int
+        Number of other projects, whose references have the rest of the weight.
     missing : int
         Number of further references or reads at which the store's own have the weight one half.
     measured, missed : int
@@ -112,7 +115,10 @@ class Advice(DisplayMixin):
         Tokens that a start loads now, and tokens of all active memories, loaded at start or not.
     prunable : int
         Number of present prunable memories.
-    target, confidence, token_budget : float, float, int or None
+    target, confidence : float
+        The goal: the share of references to serve, and the confidence of the limit.
+    token_budget : int or None
+        Largest start of the goal, in tokens.
     within_budget : CurvePoint or None
         The largest cap under which a start fits the budget, now and at its 95th percentile.
     trade : tuple of CurvePoint

@@ -308,9 +308,12 @@ def answer_by_use(
         Tokens of a start today.
     budget : int
         Tokens of a start under the recommended budget.
-    served, limits, newest : float, tuple of float, float
-        Share of the reads that were served within the budget by use, its limits, and the share that
-        the newest memories served.
+    served : float
+        Share of the reads that were served within the budget by use.
+    limits : tuple of float
+        Limits of this share.
+    newest : float
+        Share of the reads that the newest memories served within the budget.
     context_window : int
         Tokens of the context window.
     """
@@ -478,7 +481,7 @@ def _number_values(advice: Recommended) -> dict[str, str]:
         "safe": advice.number_in_words(number),
         "safe_units": counted(number, advice.number_kind.unit),
         "all_units": f"{advice.number_to_keep_all:,}",
-        "deleted": counted(max(0, advice.prunable - (advice.keep_recent or 0)), "episodes"),
+        "deleted": counted(_deleted_count(advice), "episodes"),
         "saved": f"{_saved(advice):,}",
         "left": f"{tokens_left:,}",
         "share_left": _share(tokens_left, advice.context_window),
@@ -548,6 +551,12 @@ def _above_window(advice: Recommended) -> str:
 def _saved(advice: Recommended) -> int:
     """Return the number of tokens that the safe number saves now."""
     return max(0, advice.loaded - (advice.boot_tokens or 0))
+
+
+def _deleted_count(advice: Recommended) -> int:
+    """Return the number of prunable memories that the safe number deletes now."""
+    kept = 0 if advice.keep_recent is None else advice.keep_recent
+    return max(0, advice.prunable - kept)
 
 
 def _own_needs(advice: Recommended) -> str:

@@ -65,8 +65,10 @@ class BacktestSplit:
     ----------
     share : float
         Share of all rows before the split.
-    lifetimes, references : Lifetimes, Ranked
-        The history and the references before the split.
+    lifetimes : Lifetimes
+        The history before the split.
+    references : Ranked
+        The references before the split.
     uninflated : Posterior
         The posterior from that history and its references, without inflated intervals.
     test_ranks : array of int64
@@ -104,7 +106,7 @@ class BacktestSplit:
         return float(served / len(self.test_ranks))
 
     def surprise(self, target: float) -> float:
-        """Return by how many standard deviations the needed reach exceeds the expected one.
+        """Measure the excess of the needed reach over the expected one, in standard deviations.
 
         The result is between 0 and `MAX_SURPRISE`.
         """

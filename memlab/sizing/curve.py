@@ -59,8 +59,10 @@ class CurvePoint:
     ----------
     keep_recent : int
         The cap.
-    served, served_limits : float, tuple of float
-        Estimated share of references that the cap serves, 0 to 1, and its limits.
+    served : float
+        Estimated share of references that the cap serves, from 0 to 1.
+    served_limits : tuple of float
+        Limits of this share.
     boot_tokens : int
         A start if the store were compacted to this cap now.
     boot_tokens_p95 : int or None
@@ -111,16 +113,24 @@ class Sizing:
 
     Attributes
     ----------
-    lifetimes, present, references : Lifetimes, Present, Ranked
-        The rows ever written, the sizes of the present ones, and the references, as arrays.
+    lifetimes : Lifetimes
+        The rows ever written, as arrays.
+    present : Present
+        The sizes of the present rows.
+    references : Ranked
+        The references, as arrays.
     unmatched_references : int
         References whose target is not in the frame, or was written later.
     settings : PosteriorSettings
         Settings of the posterior: ``confidence``, ``until`` and ``law``.
-    source, store : str
-        Name of the store for charts, and as it was given, for commands.
-    gaps, lacks_past : Gaps, bool
-        Memories deleted without an archive; whether the frame lacks memories of the archive.
+    source : str
+        Name of the store, for charts.
+    store : str
+        Name of the store as it was given, for commands.
+    gaps : Gaps
+        Memories deleted without an archive.
+    lacks_past : bool
+        Whether the frame lacks memories of the archive.
     reads : float
         Share of reads among the references, from 0 to 1. Without references it is 1 if the
         source lists the memories that are loaded at start, else 0.

@@ -141,7 +141,7 @@ def survivors(frame: HistoryLike, keep_recent: int) -> pd.DataFrame:
 
 
 def _is_kept(frame: pd.DataFrame, keep_recent: int) -> Flags:
-    """Return, for each memory, whether a compaction to `keep_recent` memories keeps it."""
+    """Flag the memories that a compaction to `keep_recent` memories keeps."""
     decided = decide(frame, KeepRecent(keep_recent), now=_AT_ANY_TIME)
     return decided[c.KEEP].to_numpy(bool)
 

@@ -193,7 +193,7 @@ class HashReader(readers.Reader):
         keys_of_store = (key for key in map(raw_key, keys) if key.startswith(prefix))
         for batch in batched(keys_of_store, self.hashes_per_transaction):
             hashes = dict(self.hashes(batch))
-            self._check_unchanged(batch, hashes)
+            self._on_hashes_read(batch, hashes)
             for key, stored in hashes.items():
                 yield key.decode(errors="surrogateescape"), self.record(key, stored)
 
@@ -224,8 +224,8 @@ class HashReader(readers.Reader):
             if cursor == b"0":
                 return
 
-    def _check_unchanged(self, keys: Iterable[bytes], hashes: Mapping[bytes, Hash]) -> None:
-        """Raise ChangedWhileReadError if a memory has changed since its row was returned."""
+    def _on_hashes_read(self, keys: Iterable[bytes], hashes: Mapping[bytes, Hash]) -> None:
+        """Raise ChangedWhileReadError if a memory in `hashes` has changed since it became a row."""
         if self._lasting_checksums is None:
             return
         for key in keys:
@@ -248,9 +248,9 @@ class HashReader(readers.Reader):
         for their usage fields.
         """
         for _ in range(_ATTEMPTS):
-            before = {
-                key: _lasting_checksum(hashes.pop(key, None)) for key in changes.changed_keys()
-            }
+            before = {}
+            for key in changes.changed_keys():
+                before[key] = _lasting_checksum(hashes.pop(key, None))
             hashes.update(self.hashes(before, names))
             after = {key: _lasting_checksum(hashes.get(key)) for key in before}
             if after == before:
@@ -366,8 +366,8 @@ class BetterdbWriter(HashReader, readers.Writer):
                 "first; the others were taken out again: see who writes them"
             )
 
-    def _check_unchanged(self, keys: Iterable[bytes], hashes: Mapping[bytes, Hash]) -> None:  # noqa: ARG002
-        """Note the expiry times of memories; a writer returns no rows that could change."""
+    def _on_hashes_read(self, keys: Iterable[bytes], hashes: Mapping[bytes, Hash]) -> None:  # noqa: ARG002
+        """Remember the expiry times of memories; a writer returns no rows that could change."""
         for key, stored in hashes.items():
             if stored.expires_at != FOREVER:
                 self._expiry_times[key] = stored.expires_at
@@ -538,7 +538,9 @@ def record_of(memory_id: str, stored: Hash) -> bytes:
     >>> record_of("m1", Hash({b"content": b"note", b"vector": bytes([255])}, FOREVER)).decode()
     '{"$memory_id":"m1","content":"note","vector":{"blob":"ff"}}'
     """
-    row: dict[str, Any] = {_name(name): _value(value) for name, value in stored.fields.items()}
+    row: dict[str, Any] = {
+        _name_from_bytes(name): _value_from_bytes(value) for name, value in stored.fields.items()
+    }
     row[ID] = memory_id
     if stored.expires_at != FOREVER:
         row[EXPIRES_AT] = stored.expires_at
@@ -550,7 +552,7 @@ def hash_of(record: bytes) -> tuple[str, Hash]:
     row = json.loads(record)
     memory_id = row.pop(ID)
     expires_at = row.pop(EXPIRES_AT, FOREVER)
-    fields = {_name_in(name): _value_in(value) for name, value in row.items()}
+    fields = {_bytes_of_name(name): _bytes_of_value(value) for name, value in row.items()}
     return memory_id, Hash(fields, expires_at)
 
 
@@ -666,7 +668,7 @@ def shown_key(key: bytes) -> str:
     return key.decode(errors="backslashreplace")
 
 
-def _name(raw: bytes) -> str:
+def _name_from_bytes(raw: bytes) -> str:
     """Return the name of a field as a key of a record.
 
     Keys that begin with one dollar sign have another meaning, so a leading one is doubled.
@@ -678,7 +680,7 @@ def _name(raw: bytes) -> str:
     return f"${name}" if name.startswith("$") else name
 
 
-def _name_in(name: str) -> bytes:
+def _bytes_of_name(name: str) -> bytes:
     """Return the name of a field from the key of a record."""
     if name.startswith("$$"):
         return name.removeprefix("$").encode()
@@ -687,7 +689,7 @@ def _name_in(name: str) -> bytes:
     return name.encode()
 
 
-def _value(raw: bytes) -> Any:
+def _value_from_bytes(raw: bytes) -> Any:
     """Return the value of a field as a value of a record."""
     try:
         return raw.decode()
@@ -695,6 +697,6 @@ def _value(raw: bytes) -> Any:
         return {"blob": raw.hex()}
 
 
-def _value_in(value: Any) -> bytes:
+def _bytes_of_value(value: Any) -> bytes:
     """Return the value of a field from the value of a record."""
     return bytes.fromhex(value["blob"]) if isinstance(value, dict) else value.encode()

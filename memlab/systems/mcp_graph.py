@@ -16,7 +16,7 @@ from memlab.errors import ChangedWhileReadError, StoreError
 from memlab.files import ordinary_file
 from memlab.sources.base import About, FileSource, WholeReader
 from memlab.sources.readers import Key, Reader
-from memlab.sources.reads import text as readable
+from memlab.sources.reads import text as readable_text
 from memlab.store.records import check_canonical, encoded, with_place
 from memlab.store.shapes import fields, integer, list_of, text
 from memlab.text import TextPage, counted, failure_message
@@ -62,7 +62,8 @@ class McpGraph(FileSource):
     """The entities of a knowledge graph."""
 
     scheme = "mcp-graph"
-    endings = ("memory.jsonl", "memory.json")  # transcripts are JSON lines too, and are many
+    # Whole names: the many transcripts of agents end in .jsonl too, and would all be opened.
+    endings = ("memory.jsonl", "memory.json")
 
     @classmethod
     def recognise(cls, path: Path, tables: Mapping[str, frozenset[str]]) -> Path | None:
@@ -149,7 +150,9 @@ class McpGraph(FileSource):
         ]
         if graph.skipped:
             lines = counted(graph.skipped, "lines")
-            facts.append(("skipped", f"{lines} that are no entity of their own and no relation"))
+            facts.append(
+                ("skipped", f"{lines} that repeat an entity or are neither entity nor relation")
+            )
         counts = {"store": self.name, "relations": graph.relations, "skipped": graph.skipped}
         return About(TextPage("MCP memory server", facts, []), counts)
 
@@ -171,19 +174,24 @@ def graph_of(data: bytes) -> Graph:
             continue
         item = _parsed(line)
         if _is_entity(item):
-            name = readable(item["name"])
+            name = readable_text(item["name"])
             if name in entities:
                 skipped += 1
                 continue
             line_numbers[name] = line_number
             entities[name] = {
                 "name": name,
-                "entityType": readable(item["entityType"]),
-                "observations": [readable(observation) for observation in item["observations"]],
+                "entityType": readable_text(item["entityType"]),
+                "observations": [
+                    readable_text(observation) for observation in item["observations"]
+                ],
             }
         elif _is_relation(item):
-            relation = {"to": readable(item["to"]), "relationType": readable(item["relationType"])}
-            relations_from.setdefault(readable(item["from"]), []).append(relation)
+            relation = {
+                "to": readable_text(item["to"]),
+                "relationType": readable_text(item["relationType"]),
+            }
+            relations_from.setdefault(readable_text(item["from"]), []).append(relation)
         else:
             skipped += 1
     records: dict[Key, bytes] = {}

@@ -142,9 +142,12 @@ class Memforge(ServerSource):
             faults.append(readers.Fault(position, "consolidated_at", _NO_TIME))
         return {
             "position": position,
-            "key": position,  # one sequence for all agents, with gaps after rollbacks
+            # Ids come from one sequence for all agents, with gaps after rollbacks. So the id of a
+            # memory is its key, and a gap is no sign of a deletion.
+            "key": position,
             "memory_id": parsed["id"],
-            "kind": "episodic",  # the outcome is a tag
+            # A memory has no type. The outcome of its task (``outcome_type``) becomes a tag.
+            "kind": "episodic",
             "title": title,
             "body": body,
             "created_at": created_at,
@@ -253,14 +256,15 @@ class MemoryReader(readers.Reader):
         )
         for batch in postgres.streamed(self.connection, query, {"agent": self.source.agent}):
             with postgres.translated_value_errors():
-                memories = [
-                    self.source.row_in(dict(zip(text_of_column, row, strict=False)))
-                    for row in batch
-                ]
+                # The columns of a memory come first, then the requested ones.
+                column_count = len(text_of_column)
+                memories = []
+                for row in batch:
+                    parsed = dict(zip(text_of_column, row[:column_count], strict=True))
+                    memories.append(self.source.row_in(parsed))
                 requested = {
-                    # The requested columns follow those of the row.
                     name: [row[number] for row in batch]
-                    for number, name in enumerate(columns, len(text_of_column))
+                    for number, name in enumerate(columns, column_count)
                 }
                 rows = readers.rows_from_dicts(memories, with_body=with_body, others=requested)
             yield rows
@@ -268,11 +272,10 @@ class MemoryReader(readers.Reader):
     def _add_other_rows(self, memories: Mapping[str, dict[str, Any]]) -> None:
         """Add the rows of other tables that a deletion would delete or unlink.
 
-        A row may depend on a memory through rows of other tables. Therefore the owners of each row,
-        which are the memories on which it depends, are collected by table and by the value of a
-        column that other rows refer to.
+        A row may depend on a memory through rows of other tables. The memories on which a row
+        depends are its owners. A row inherits the owners of each row that it refers to.
         """
-        # Ids of the owners, by table and by the value that other rows refer to.
+        # For each table, the owners of its rows, by each value that rows of other tables refer to.
         owners: dict[str, dict[str, set[str]]] = {
             TABLE: {memory_id: {memory_id} for memory_id in memories}
         }
@@ -383,7 +386,10 @@ class MemforgeWriter(MemoryReader, readers.Writer):
         return self.source.without_usage(record)
 
     def _stale(self, expected: Mapping[readers.Key, str]) -> list[readers.Key]:
-        """Lock the memories and their references in order of id, then return the changed ones."""
+        """Lock the memories in order of id, then return those that have changed.
+
+        The lock also keeps others from inserting rows that refer to a memory.
+        """
         for ids in batched(sorted(map(int, expected))):
             self.connection.execute(
                 f"SELECT 1 FROM {TABLE} WHERE id = ANY (%s) ORDER BY id FOR UPDATE", (ids,)
@@ -557,6 +563,7 @@ def find(request: HarvestRequest) -> HarvestResult:
                         Read(memory_id=str(memory_id), at=at, id=read_id, tool="retrieval")
                     )
     result.notes.append(
-        "MemForge drops a memory's retrievals together with the memory; the log keeps them"
+        "MemForge drops a memory's retrievals together with the memory; the harvested log keeps "
+        "them"
     )
     return result

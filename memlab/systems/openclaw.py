@@ -207,7 +207,7 @@ class OpenClaw(NotesSource):
         return text[:_MOST_LOADED_CHARS] if name == INDEX else None
 
     def facts(self, moment: FolderMoment) -> dict[str, str]:
-        """Return how much is loaded, and how undated notes are treated, as lines of the page."""
+        """Return facts for the page: the loaded part, and the treatment of undated notes."""
         now = today()
         facts = {}
         notes = [note for note in self.memories(moment) if note.name != INDEX]

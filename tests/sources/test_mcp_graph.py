@@ -102,7 +102,9 @@ def test_commands_work_and_count_lines_that_are_no_entity(tmp_path: Path) -> Non
         file.write('{"type":"entity","name":"e1","entityType":"","observations":[]}\n{broken\n')
     answer = json.loads(output_of("show", "--json", str(path)))
     assert answer["summary"]["rows"]["memories"] == 40
-    assert "2 lines that are no entity" in output_of("show", str(path))
+    assert "2 lines that repeat an entity or are neither entity nor relation" in output_of(
+        "show", str(path)
+    )
     assert len(json.loads(output_of("rows", "--json", str(path)))) == 40
     assert json.loads(output_of("size", "--json", str(path)))["verdict"]
     stores = json.loads(output_of("find", "--json", str(tmp_path)))["stores"]

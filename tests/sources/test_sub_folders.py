@@ -260,7 +260,7 @@ LINKS = {
 @pytest.mark.parametrize(("base", "target"), LINKS)
 def test_link_is_resolved_from_its_folder(base: str, target: str) -> None:
     linking_file = f"{base}/x.md" if base else "x.md"
-    assert NAMES.beside(linking_file).file_of(target) == LINKS[base, target]
+    assert NAMES.for_links_in(linking_file).file_of(target) == LINKS[base, target]
 
 
 @given(st.lists(st.sampled_from(["a.md", "deploy/a.md", "docs/x.md", "../y.md", "z"]), max_size=6))

@@ -44,13 +44,13 @@ def list_of_links(text: str, *, with_paths: bool = False) -> MemoryIndex | None:
         if block.state is State.UNSEEN or not line or line.startswith("#") or _is_rule(line):
             continue
         targets = _targets(block, with_paths=with_paths)
-        looks_like_entry = markdown.is_entry(block.text)
-        is_parent = looks_like_entry and not block.is_entry  # entries are nested below it
-        if is_parent and not targets:
+        is_item = markdown.begins_item(block.text)
+        has_children = is_item and not block.is_entry
+        if has_children and not targets:
             continue
         lines += 1
         chars += len(line)
-        if looks_like_entry and targets:
+        if is_item and targets:
             linked_files |= targets
             link_lines += 1
             link_chars += len(line)
@@ -78,7 +78,7 @@ def hubs_among(
         name = unvisited.pop()
         if name in lists and name not in hubs:
             hubs[name] = lists[name]
-            linked_files = lists[name].blocks_by_file(names.beside(name)).keys()
+            linked_files = lists[name].blocks_by_file(names.for_links_in(name)).keys()
             unvisited += linked_files
     return dict(sorted(hubs.items()))
 

@@ -36,7 +36,13 @@ check_entry: Final = fields(
     },
     may_be_absent={"also"},
 )
-"""Check one index entry in an archive or a journal. The input may be untrusted."""
+"""Check one index entry in an archive or a journal. The input may be untrusted.
+
+The keys are: ``line``, the number of its first line, from 0; ``text``, its lines; ``entry``, see
+:attr:`Block.is_entry`; ``files``, the files that it names; ``above`` and ``below``, the digests of
+the lines around it, the nearest first; ``whole``, the digest of the index; ``also``, the name in
+the front matter of the file.
+"""
 
 MASK: Final = "\0"
 """Placeholder for each character of front matter and comments."""
@@ -86,7 +92,7 @@ class Block(NamedTuple):
     """Its lines, with their line ends."""
     state: State
     is_entry: bool
-    """Whether it is a list entry without entries nested below it."""
+    """Whether it is an item without items nested below it."""
     mentions: tuple[markdown.Mention, ...]
     """The links and file names in it, without those in comments."""
 
@@ -97,8 +103,8 @@ class Block(NamedTuple):
 
     @property
     def is_item(self) -> bool:
-        """Whether the block is a list entry, with or without entries nested below it."""
-        return self.state is not State.UNSEEN and markdown.is_entry(self.text)
+        """Whether the block is an item: of a list, with or without nested items, or a table row."""
+        return self.state is not State.UNSEEN and markdown.begins_item(self.text)
 
     @property
     def indent(self) -> int:
@@ -179,34 +185,34 @@ class MemoryIndex:
     def blocks(self) -> tuple[Block, ...]:
         """All blocks of the file, in order."""
         lines = self._lines
-        is_entry = [
-            state is not State.UNSEEN and markdown.is_entry(line)
+        begins_item = [
+            state is not State.UNSEEN and markdown.begins_item(line)
             for line, state in zip(self._masked_lines, self.states, strict=True)
         ]
         blocks = []
         start = 0
         while start < len(lines):
-            end = self._block_end(start, is_entry)
-            is_next_entry = end < len(lines) and is_entry[end]
-            has_child = is_next_entry and _indent(lines[end]) > _indent(lines[start])
+            end = self._block_end(start, begins_item)
+            is_above_item = end < len(lines) and begins_item[end]
+            has_child = is_above_item and _indent(lines[end]) > _indent(lines[start])
             visible_text = "".join(self._masked_lines[start:end]).replace(MASK, " ")
             block = Block(
                 number=start + 1,
                 text="".join(lines[start:end]),
                 state=self.states[start],
-                is_entry=is_entry[start] and not has_child,
+                is_entry=begins_item[start] and not has_child,
                 mentions=markdown.mentions_in(visible_text),
             )
             blocks.append(block)
             start = end
         return tuple(blocks)
 
-    def _block_end(self, start: int, is_entry: Sequence[bool]) -> int:
+    def _block_end(self, start: int, begins_item: Sequence[bool]) -> int:
         """Return the number of the line after the block that starts at a line, both from 0."""
         end = start + 1
-        if not is_entry[start]:
+        if not begins_item[start]:
             return end
-        while end < len(self._lines) and not is_entry[end]:
+        while end < len(self._lines) and not begins_item[end]:
             is_same_state = self.states[end] is self.states[start]
             if not is_same_state or not _continues(self._lines[end]):
                 break
@@ -309,8 +315,8 @@ class MemoryIndex:
         """
         texts = [block.without(removed, names) for block in self.blocks]
         text = self._joined(texts, removed, names)
-        had_front_matter = markdown.read_front_matter("".join(self._lines)).text_at
-        has_front_matter = markdown.read_front_matter(text).text_at
+        had_front_matter = markdown.read_front_matter("".join(self._lines)).text_at > 0
+        has_front_matter = markdown.read_front_matter(text).text_at > 0
         if has_front_matter and not had_front_matter:
             text = _BLANK_LINE + text
         return encoded(text)
@@ -351,16 +357,17 @@ class MemoryIndex:
         removed: Collection[str],
         names: markdown.FileNames,
     ) -> bool:
-        """Return whether a changed parent names only removed files, and no child of it remains."""
-        parent = self.blocks[number]
-        is_changed = texts[number] != parent.text
-        if not parent.is_item or parent.is_entry or not is_changed:
+        """Return whether a block lost its links, names no other file, and lost all nested items."""
+        block = self.blocks[number]
+        is_parent = block.is_item and not block.is_entry
+        is_changed = texts[number] != block.text
+        if not is_parent or not is_changed:
             return False
-        if not all(file in removed for file in parent.files(names)):
+        if not all(file in removed for file in block.files(names)):
             return False
         for child_number in range(number + 1, len(texts)):
             child = self.blocks[child_number]
-            if not child.is_item or child.indent <= parent.indent:
+            if not child.is_item or child.indent <= block.indent:
                 return True
             if texts[child_number] is not None:
                 return False
@@ -456,7 +463,8 @@ def find_empty_headings(index: MemoryIndex) -> list[int]:
     """
     empty = []
     first_block = 0
-    # From the bottom up. A heading of this level, or of one above it, has something below it.
+    # From the bottom up. A heading in the next line above has something below it if it is of this
+    # level, or of a smaller one: `#` is level 1.
     deepest_filled_level = 0
     for number in reversed(range(len(index.blocks))):
         block = index.blocks[number]
@@ -538,6 +546,7 @@ def _open_fence_after(open_fence: str, fence: str) -> str:
 
 def _without_comments(line: str, *, in_comment: bool) -> _MaskedLine:
     """Return a line with its comments masked; without other text, the whole line is masked."""
+    # In a comment, the line is read as if the comment began right before it.
     opening = "<!--" if in_comment else ""
     is_open = False
     for comment in _COMMENTS.finditer(opening + line):
@@ -553,8 +562,10 @@ def _within_units(text: str, limit: int) -> str:
     """Return the beginning of a text within `limit` UTF-16 units, cut at the end of a line."""
     if units_of(text) <= limit:
         return text
-    units = text[: limit + 1].encode("utf-16-le", "surrogatepass")[: 2 * limit]
-    length = len(units.decode("utf-16-le", "ignore"))
+    # A character has at least one unit, and a unit has two bytes.
+    encoded_beginning = text[: limit + 1].encode("utf-16-le", "surrogatepass")
+    beginning = encoded_beginning[: 2 * limit].decode("utf-16-le", "ignore")
+    length = len(beginning)
     line_end_at = text.rfind("\n", 0, length + 1)
     return text[:line_end_at] if line_end_at > 0 else text[:length]
 
@@ -710,10 +721,10 @@ def insert_entries(raw: bytes, entries_by_file: Entries, names: markdown.FileNam
             entries[entry["line"], entry["text"]] = entry
     if not entries:
         return raw
-    all_files = set(names.names)
+    all_files = set(names.files)
     for entry in entries.values():
         all_files.update(entry["files"])
-    all_names = replace(names, names=all_files)
+    all_names = replace(names, files=all_files)
     restored_entries = [
         _restored_entry(entry, missing_files, names, all_names)
         for _, entry in sorted(entries.items(), key=lambda item: item[0])
@@ -746,13 +757,15 @@ class _RestoredEntry(NamedTuple):
     lines_without_links : list of str
         The lines without the links to restored files, as they may be in the index now.
     bare_lines : list of str
-        The lines without any link to a file of the folder; empty if that is ambiguous.
+        The lines without links to any file, removed or not; empty if links are nested, so that
+        more than one text is possible.
     may_be_bare : bool
-        Whether lines without any link may be the remains of this entry.
+        Whether a removal can leave the lines of this entry without any link. It deletes a list
+        entry that names removed files only.
     names_only_removed : bool
-        Whether it is a list entry that names removed memories only.
+        Whether it is an item that names removed memories only.
     is_parent : bool
-        Whether other entries are nested below it.
+        Whether it is a sentence, or an item with items nested below it.
     """
 
     entry: IndexEntry
@@ -773,11 +786,13 @@ class _RestoredEntry(NamedTuple):
 
 
 class _Removal(Enum):
-    """Kinds of removal, by the lines of list entries that they delete."""
+    """Kinds of removal, by the lines that they delete."""
 
-    ENTRIES = "entries that name removed memories only, but no parents"
-    PARENTS = "these entries, and parents whose children were all removed"
-    LINKS = "no lines, only links"
+    ENTRIES = "deletes entries that name removed memories only, and no parents"
+    PARENTS = (
+        "deletes entries that name removed memories only, and parents without remaining entries"
+    )
+    LINKS = "deletes no lines, only links"
 
 
 def _unnamed_entries(
@@ -813,11 +828,12 @@ def _restored_entry(
         The names of these files and of all files in entries.
     """
     text = str(entry["text"])
-    missing = {file for file in entry["files"] if file not in names.names}
-    removed = {file for file in entry["files"] if file in missing or file in restored_files}
-    text_to_insert = markdown.unlinked(text, missing, all_names)
+    has_no_nested_items = entry["entry"]
+    not_existing = {file for file in entry["files"] if file not in names.files}
+    removed = not_existing.union(restored_files).intersection(entry["files"])
+    text_to_insert = markdown.unlinked(text, not_existing, all_names)
     text_without_links = markdown.unlinked(text, removed, all_names)
-    bare_text = markdown.unlinked(text, all_names.names, all_names)
+    bare_text = markdown.unlinked(text, all_names.files, all_names)
     # Earlier versions kept an entry without memories if it contained anything like a link.
     targets = [mention.target for mention in markdown.mentions_in(text)]
     has_dangling_link = any(
@@ -828,9 +844,9 @@ def _restored_entry(
         lines=lines_of(text if text_to_insert is None else text_to_insert),
         lines_without_links=lines_of(text_without_links or ""),
         bare_lines=lines_of(bare_text or ""),
-        may_be_bare=has_dangling_link or not entry["entry"],
-        names_only_removed=markdown.is_entry(text) and removed == {*entry["files"]},
-        is_parent=not entry["entry"],
+        may_be_bare=has_dangling_link or not has_no_nested_items,
+        names_only_removed=markdown.begins_item(text) and removed == {*entry["files"]},
+        is_parent=not has_no_nested_items,
     )
 
 
@@ -870,7 +886,7 @@ class _Draft:
         self._names = names
         self._lines = lines_of(raw)
         self._digests = [digest_of(encoded(line)) for line in self._lines]
-        """The digest of each line; for a restored line, that of the text before an edit."""
+        """The digest of each line; of its old text, if a restored line was edited before."""
         self._digest_counts = Counter(self._digests)
         self._bare_lines: list[str | None] = [self._bare_text_of(line) for line in self._lines]
         """The lines without links; None for a line that was inserted or restored."""
@@ -905,8 +921,10 @@ class _Draft:
         if "<!--" in "".join(restored.lines):  # it may hide the lines below it
             position = self.end
         self.insert(position, restored.lines)
+        # A line that was edited in ``RETIRED.md`` has its old text under this key, which is not
+        # stored. Stored neighbours have the digest of the old text.
         text_before_edit = restored.entry.get("was")
-        if text_before_edit:  # neighbours store the digest of that text
+        if text_before_edit:
             first_line = lines_of(text_before_edit)[0]
             self._set_digests(position, position + 1, [digest_of(encoded(first_line))])
 
@@ -961,12 +979,12 @@ class _Draft:
 
     def _with_links_of(self, restored: _RestoredEntry, lines: Sequence[str]) -> list[str] | None:
         """Return lines with their own links and those of an entry; None if they do not fit."""
-        current = markdown.split_links("".join(lines), self._names.names, self._names)
+        current = markdown.split_links("".join(lines), self._names.files, self._names)
         text = ""
         for restored_line, line in zip(restored.lines, lines, strict=True):
             end = line[len(_without_line_end(line)) :]
             text += _without_line_end(restored_line) + end
-        former = markdown.split_links(text, self._names.names, self._names)
+        former = markdown.split_links(text, self._names.files, self._names)
         if current is None or former is None:
             return None
         if not current.links and not restored.may_be_bare:
@@ -985,14 +1003,14 @@ class _Draft:
 
     def _bare_text_of(self, line: str) -> str:
         """Return a line without links to files of the folder and without its line end."""
-        bare_text = markdown.unlinked(line, self._names.names, self._names)
+        bare_text = markdown.unlinked(line, self._names.files, self._names)
         return _without_line_end(line if bare_text is None else bare_text)
 
     def _position_for(self, restored: _RestoredEntry) -> int:
         """Return the position at which an entry is inserted.
 
-        It is below the nearest old line above the entry that is left, else above the nearest old
-        line below it, else at the end of the index.
+        It is right below the nearest former line above the entry that is still in the index. If
+        there is none, it is right above the nearest former line below the entry, or at the end.
         """
         digest_above = self._first_present(restored.entry["above"])
         digest_below = self._first_present(restored.entry["below"])
@@ -1001,16 +1019,16 @@ class _Draft:
             return len(self._lines) if lower is None else lower
         after_upper = len(self._digests) - self._digests[::-1].index(digest_above)
         position = self._after_children(after_upper, restored.lines[0])
-        if lower is None or markdown.is_entry(self._lines[position - 1]):
+        if lower is None or markdown.begins_item(self._lines[position - 1]):
             return position
-        # A list starts after a blank line: its first entry returns below that line.
+        # The entry was the first of a list: it returns below the blank lines above the list.
         is_blank_between = not "".join(self._lines[position:lower]).strip()
-        if is_blank_between and markdown.is_entry(self._lines[lower]):
+        if is_blank_between and markdown.begins_item(self._lines[lower]):
             return lower
         return position
 
     def _first_present(self, digests: Iterable[str]) -> str | None:
-        """Return the first of some digests that is that of a line; None if no line has one."""
+        """Return the first of the digests that a present line has; None if no line has one."""
         return next((digest for digest in digests if self._digest_counts[digest] > 0), None)
 
     def _after_children(self, start: int, line: str) -> int:
@@ -1024,10 +1042,10 @@ class _Draft:
             The first line of an entry that is to be inserted; nested entries are indented more.
         """
         position = start
-        while markdown.is_entry(line) and position < len(self._lines):
+        while markdown.begins_item(line) and position < len(self._lines):
             other = self._lines[position]
-            is_child = markdown.is_entry(other) and _indent(other) > _indent(line)
-            is_continuation = _continues(other) and not markdown.is_entry(other)
+            is_child = markdown.begins_item(other) and _indent(other) > _indent(line)
+            is_continuation = _continues(other) and not markdown.begins_item(other)
             if not is_continuation and not is_child:
                 break
             position += 1
@@ -1076,8 +1094,10 @@ def without_change(before: bytes, after: bytes, current: bytes) -> bytes:
         elif change == "insert":
             if start in current_number:
                 following = current_number[start]
+            elif start - 1 in current_number:
+                following = current_number[start - 1] + 1
             else:
-                following = current_number.get(start - 1, len(lines) - 1) + 1
+                following = len(lines)
             insertions.setdefault(following, []).extend(former_lines)
         elif change == "replace" and len(present) == end - start:
             for number in present:

@@ -174,8 +174,8 @@ class FileNames:
     ----------
     folder : Path
         Absolute path of the folder.
-    names : collection of str
-        The files, by their paths in the folder.
+    files : collection of str
+        Paths of the files in the folder.
     aliases : mapping of str to str
         The files by their other names, such as the name in front matter.
     base : str
@@ -184,36 +184,36 @@ class FileNames:
     """
 
     folder: Path
-    names: Collection[str]
+    files: Collection[str]
     aliases: Mapping[str, str] = field(default_factory=dict)
     base: str = ""
     _resolved: dict[str, str | None] = field(default_factory=dict, init=False, compare=False)
-    _beside: dict[str, "FileNames"] = field(default_factory=dict, init=False, compare=False)
+    _by_base: dict[str, "FileNames"] = field(default_factory=dict, init=False, compare=False)
 
     @cached_property
     def identity(self) -> tuple[Path, frozenset[str], frozenset[tuple[str, str]], str]:
         """A hashable value that is equal for equal names."""
-        return self.folder, frozenset(self.names), frozenset(self.aliases.items()), self.base
+        return self.folder, frozenset(self.files), frozenset(self.aliases.items()), self.base
 
-    def beside(self, name: str) -> "FileNames":
+    def for_links_in(self, name: str) -> "FileNames":
         """Return the names for links in a file of the folder, which are relative to that file."""
         base = name.rpartition("/")[0]
         if base == self.base:
             return self
-        if base not in self._beside:
-            self._beside[base] = replace(self, base=base)
-        return self._beside[base]
+        if base not in self._by_base:
+            self._by_base[base] = replace(self, base=base)
+        return self._by_base[base]
 
     @cached_property
     def _has_subfolders(self) -> bool:
         """Whether a target may be a path with a slash."""
-        return bool(self.base) or any("/" in name for name in self.names)
+        return bool(self.base) or any("/" in name for name in self.files)
 
     @cached_property
     def _file_by_folded_name(self) -> dict[str, str | None]:
         """The file of each case-folded name; None if several files share it."""
         file_by_name: dict[str, str | None] = {}
-        for name in self.names:
+        for name in self.files:
             folded = _folded(name)
             file_by_name[folded] = None if folded in file_by_name else name
         return file_by_name
@@ -278,7 +278,7 @@ class FileNames:
         The value is None if several files share the name, or if the file is in no subfolder.
         """
         file_by_stem: dict[str, str | None] = {}
-        for name in self.names:
+        for name in self.files:
             stem = _folded(name.rpartition("/")[2].removesuffix(_SUFFIX))
             is_unique = stem not in file_by_stem
             file_by_stem[stem] = name if is_unique and "/" in name else None
@@ -286,7 +286,7 @@ class FileNames:
 
     def _file_named(self, path: str) -> str | None:
         """Return the file with a name; None if no file, or more than one, matches."""
-        if path in self.names:
+        if path in self.files:
             return path
         return self._file_by_folded_name.get(_folded(path)) or self.aliases.get(path)
 
@@ -334,8 +334,8 @@ def name_in_link(target: str) -> str | None:
     return name if name.endswith(_SUFFIX) else f"{name}{_SUFFIX}"
 
 
-def is_entry(line: str) -> bool:
-    """Return whether a line is a list item, a table row, or begins with a link."""
+def begins_item(line: str) -> bool:
+    """Return whether a line begins a list item, is a table row, or begins with a link."""
     return bool(_ITEM.match(line) or _LEADING_LINK.match(line))
 
 

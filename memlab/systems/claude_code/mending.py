@@ -896,7 +896,7 @@ def _moved_lines(
 
 
 def _reads_phrase(count: int) -> str:
-    """Return how often a memory was read, in words."""
+    """Return the number of reads of a memory in words."""
     return "read once" if count == 1 else f"read {count:,} times"
 
 

@@ -123,7 +123,7 @@ class MemoryMd(StartIndex):
         self.source = source
 
     def orderings(self, reads: Mapping[str, int]) -> IndexOrderings:
-        """Return which files the index loads as it is, and would load in other orders."""
+        """List the files that the index loads as it is, and those it would load in other orders."""
         return self.source.read_moment(lambda moment: self.source.view(moment).orderings(reads))
 
     def overhead_chars(self) -> int:
@@ -716,7 +716,7 @@ def _place_in(view: FolderView, name: str, names: FileNames) -> dict[str, Any]:
     names : FileNames
         The names by which links in the memory refer to files.
     """
-    links = [names.beside(name).file_of(link) for link in view.notes[name].links]
+    links = [names.for_links_in(name).file_of(link) for link in view.notes[name].links]
     index_texts = view.index_texts.get(name, {})
     created = view.creation_times[name]
     place = {
@@ -788,7 +788,7 @@ class FileIntake(Intake):
         return frozenset(self.names_in_use())
 
     def reason_to_refuse(self, key: Key) -> str:
-        """Return why the folder has no place for a memory of a subfolder; empty if it has one."""
+        """Return the reason why a memory of a subfolder cannot be put there; empty if it can."""
         subfolders = {str(parent) for parent in PurePosixPath(str(key)).parents[:-1]}
         if not subfolders:
             return ""
@@ -823,7 +823,7 @@ class FileIntake(Intake):
         return ""
 
     def start_with(self, records: Sequence[bytes]) -> MergedStart:
-        """Return what a start would load of the index with the lines of some more memories."""
+        """Return the part of the index that a start would load with the lines of more memories."""
         entries = {}
         for record in records:
             memory, _ = memory_in(record)

@@ -98,7 +98,7 @@ def type_of(stem: str, text: str, head: FrontMatter, kinds: Mapping[str, str]) -
 
 
 def _doubt_without_type(stem: str, head: FrontMatter, instruction_types: Collection[str]) -> str:
-    """Return why a file without a type may be an instruction; empty if nothing suggests it."""
+    """Return the sign that a file without a type is an instruction; empty for none."""
     if head.problem:
         return f"its front matter cannot be read ({head.problem})"
     first = _WORD.match(stem)
@@ -108,7 +108,7 @@ def _doubt_without_type(stem: str, head: FrontMatter, instruction_types: Collect
 
 
 def _unclear(value: str | None) -> str:
-    """Return why a type is in doubt that is neither an instruction nor a plain type."""
+    """Return the reason to doubt a type that is neither an instruction nor a plain type."""
     if value is None:
         return "its type is a list"
     if not value:

@@ -178,7 +178,7 @@ class FolderView:
         files = {**self.notes, **self.untyped}
         names = self.names
         if self.untyped:
-            names = replace(names, names=files.keys())
+            names = replace(names, files=files.keys())
         lists = {}
         for name, note in files.items():
             index = _list_of_links(name, note, names)
@@ -191,7 +191,7 @@ class FolderView:
         """The hubs that name each file."""
         hubs_by_file: dict[str, list[str]] = {}
         for hub, index in self.hubs.items():
-            for name in index.blocks_by_file(self.names.beside(hub)):
+            for name in index.blocks_by_file(self.names.for_links_in(hub)):
                 if name != hub:
                     hubs_by_file.setdefault(name, []).append(hub)
         return hubs_by_file
@@ -286,7 +286,7 @@ class FolderView:
         """The names by which links may refer to anything in the folder, memory or not."""
         files, others = self.moment.listing
         folders = {str(parent) for file in files for parent in PurePosixPath(file).parents[:-1]}
-        return replace(self.names, names={*self.names.names, *files, *others, *folders})
+        return replace(self.names, files={*self.names.files, *files, *others, *folders})
 
     @cached_property
     def dead_links(self) -> list[IndexLink]:
@@ -707,7 +707,7 @@ class FolderView:
         return facts
 
     def _size_words(self) -> str:
-        """Return how many lines and characters of the index are loaded."""
+        """Return the numbers of loaded lines and characters of the index in words."""
         report = self.report
         lines = f"{report['loaded_lines']:,} of {counted(report['lines'], 'lines')}"
         verb = verb_for(report["loaded_lines"], "are")
@@ -742,7 +742,7 @@ class FolderView:
         ]
 
     def orderings(self, reads: Mapping[str, int]) -> IndexOrderings:
-        """Return which files the index would load with its entries in each order."""
+        """List the files that the index would load with its entries in each order."""
         oldest_first = sorted(self.notes, key=self.position)
         written = {name: self.creation_times[name].at for name in oldest_first}
         rank = {name: number for number, name in enumerate(oldest_first)}
@@ -792,7 +792,7 @@ def _list_of_links(name: str, note: Note, names: FileNames) -> MemoryIndex | Non
     """
     if note.links_listed is not None or note.paths_listed is None:
         return note.links_listed
-    listed = note.paths_listed.blocks_by_file(names.beside(name)).keys()
+    listed = note.paths_listed.blocks_by_file(names.for_links_in(name)).keys()
     is_list = len(listed) >= LEAST_LINKS and any("/" in file for file in listed)
     return note.paths_listed if is_list else None
 
@@ -817,7 +817,7 @@ def has_index(parent: Folder, name: str) -> bool:
 
 def with_retired(names: FileNames) -> FileNames:
     """Return the names of the files of a folder with ``RETIRED.md`` added."""
-    return replace(names, names={*names.names, RETIRED})
+    return replace(names, files={*names.files, RETIRED})
 
 
 def _diagnostic(

@@ -277,6 +277,7 @@ class _Writer(_Reader, readers.SupersedingWriter):
         delete_rows(self._connection, _IS_WANTED, load_bearing_count)
 
     def identity_sample(self, leaving: Iterable[readers.Key]) -> list[SampleRow]:
+        """Return some rows that identify the store, without those that leave it."""
         stored.fill_positions(self._connection, "wanted", cast("Iterable[int]", leaving))
         return identity_sample_of(self._connection, _IS_WANTED)
 
