@@ -595,6 +595,20 @@ def line_numbers(first: int, text: str) -> set[int]:
     headings=False,
 )
 @example(
+    text="* [[a]] by name\n* [[a]] by name\n* [[a]] by name\n  goes on to [A](a.md)",
+    files=set(),
+    reads={},
+    lines=1,
+    headings=False,
+)
+@example(
+    text="- [A](a.md)\n- [A](a.md)\n- [A](a.md), [B](b.md)\n- [B](b.md)",
+    files={"a.md", "b.md"},
+    reads={"b.md": 1},
+    lines=2,
+    headings=False,
+)
+@example(
     text="- [B](b.md) `[[x]]`\n  goes on to [A](a.md)",
     files={"a.md", "b.md", "c.md"},
     reads={},

@@ -702,7 +702,7 @@ class _MovableEntries(NamedTuple):
     reads : mapping of int to int
         The number of reads of each entry, by the number of its block, from top to bottom.
     protected : set of int
-        The numbers of the blocks of load-bearing memories that a start loads before the mend.
+        The numbers of the blocks that keep a load-bearing memory loaded, or load it again.
     """
 
     reads: Mapping[int, int]
@@ -731,12 +731,19 @@ def _reordered(view: FolderView, reads: Mapping[str, int], protected: set[str]) 
     texts = [block.text for block in before.blocks]
     for numbers in _groups_of_movable(view):
         files_by_number = {number: before.blocks[number].files(view.names) for number in numbers}
-        entries = _MovableEntries(
-            {number: reads.get(files[0], 0) for number, files in files_by_number.items()},
-            {number for number, files in files_by_number.items() if protected.intersection(files)},
-        )
-        has_reads = any(entries.reads.values())
-        if has_reads or any(pushed_out.intersection(files) for files in files_by_number.values()):
+        read_counts = {}
+        protected_numbers = set()
+        has_pushed_out = False
+        for number, files in files_by_number.items():
+            read_counts[number] = reads.get(files[0], 0)
+            is_loaded = before.blocks[number].state is State.LOADED
+            if pushed_out.intersection(files):
+                has_pushed_out = True
+                protected_numbers.add(number)
+            elif is_loaded and protected.intersection(files):
+                protected_numbers.add(number)
+        if has_pushed_out or any(read_counts.values()):
+            entries = _MovableEntries(read_counts, protected_numbers)
             texts = _with_preferred_loaded(texts, entries, view, protected)
     raw = encoded("".join(texts))
     if raw == before.raw:
@@ -912,7 +919,8 @@ def _line(action: str, block: Block, file: str, reason: str) -> IndexLine:
 def _with_new_numbers(lines: Sequence[IndexLine], index: MemoryIndex) -> list[IndexLine]:
     """Return lines of a plan with their numbers in the mended index.
 
-    A removed line keeps its old number.
+    Of several lines with the same text, the nearest one is taken. A removed line keeps its old
+    number.
     """
     numbers_by_text: dict[str, list[int]] = {}
     lines_and_states = zip(lines_of(index.raw), index.states, strict=True)
@@ -926,8 +934,11 @@ def _with_new_numbers(lines: Sequence[IndexLine], index: MemoryIndex) -> list[In
         # blocks, because the load limit is at another line.
         numbers = numbers_by_text.get(line.text.partition("\n")[0].strip())
         if numbers and line.action in (ADDS, RESTORES, MOVES, STAYS):
+            old_number = line.number
+            number = min(numbers, key=lambda candidate: abs(candidate - old_number))
             # Several steps may name one line, so the last number is used again.
-            number = numbers.pop(0) if len(numbers) > 1 else numbers[0]
+            if len(numbers) > 1:
+                numbers.remove(number)
             renumbered.append(line._replace(number=number))
         else:
             renumbered.append(line)
