@@ -56,7 +56,7 @@ OWNER_ONLY: Final = FileMode(0o600)
 """Permissions for the owner alone."""
 
 
-LARGEST: Final = 2**31
+DEFAULT_MAX_BYTES: Final = 2**31
 """Default maximum size in bytes of a file that is read."""
 _READ_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 """Flags for opening a file to read. A pipe with this name does not block the program."""
@@ -64,7 +64,7 @@ _READ_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 @contextmanager
 def ordinary_file(
-    path: Path | str, *, max_bytes: int = LARGEST, follow_links: bool = True
+    path: Path | str, *, max_bytes: int = DEFAULT_MAX_BYTES, follow_links: bool = True
 ) -> Iterator[BinaryIO]:
     """Open a regular file for reading; raise OSError for a pipe or a device.
 
@@ -153,7 +153,7 @@ def read_whole(path: Path | str) -> bytes:
     expect(path, str, PathLike, call="memlab", name="file")
     try:
         with ordinary_file(path) as file:
-            return file.read(LARGEST)
+            return file.read(DEFAULT_MAX_BYTES)
     except (OSError, ValueError) as error:
         message = failure_message(f"{path} cannot be read", error, "the path and its permissions")
         raise MemlabError(message) from error

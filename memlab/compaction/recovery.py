@@ -43,7 +43,7 @@ class Recovery(DisplayMixin):
         The store.
     frame : DataFrame
         The memories, with the columns of :func:`memlab.lost`.
-    kept : mapping of str to Loss
+    losses : mapping of str to Loss
         The losses of these memories with the kept copies, by id.
     applied : bool
         Whether the memories are in the store again.
@@ -61,7 +61,7 @@ class Recovery(DisplayMixin):
 
     store: str
     frame: pd.DataFrame
-    kept: Mapping[str, Loss] = field(default_factory=dict)
+    losses: Mapping[str, Loss] = field(default_factory=dict)
     applied: bool = False
     entries_left: Sequence[Key] = ()
 
@@ -76,7 +76,7 @@ class Recovery(DisplayMixin):
     @property
     def records(self) -> list[tuple[Key, bytes]]:
         """Keys and records of the memories."""
-        return [(loss.key, loss.record) for loss in self.kept.values()]
+        return [(loss.key, loss.record) for loss in self.losses.values()]
 
     @property
     def undo(self) -> str:
@@ -88,9 +88,9 @@ class Recovery(DisplayMixin):
         fields: dict[str, Any] = {
             "store": self.store,
             "applied": self.applied,
-            "memories": list(self.kept),
+            "memories": list(self.losses),
         }
-        if self.applied and self.kept:
+        if self.applied and self.losses:
             fields["undo"] = self.undo
             fields["entries_left"] = list(self.entries_left)
         return fields
@@ -99,16 +99,16 @@ class Recovery(DisplayMixin):
         """Return the advice on what to do next."""
         if self.applied:
             return []
-        if self.kept:
+        if self.losses:
             return ["nothing was changed; add --apply to do it"]
         return ["nothing is lost"]
 
     def sheet(self) -> TextPage:
         """Return the printed page."""
-        count = counted(len(self.kept))
+        count = counted(len(self.losses))
         title = f"{count} restored into {self.store}" if self.applied else f"restore {count}"
         facts = []
-        if self.applied and self.kept:
+        if self.applied and self.losses:
             facts.append(("undo", self.undo))
         if self.entries_left:
             facts.append(("index", entries_left_in_words(self.entries_left)))
@@ -146,21 +146,21 @@ def plan_recovery(
             f"{command('lost', source.name)} lists what is, "
             f"{command('archive', source.name, '--rows')} what memlab deleted"
         )
-    kept = {
+    requested = {
         memory_id: loss
         for memory_id, loss in losses.restorable.items()
         if memory_id in requested_ids
     }
-    absent_keys = [loss.key for loss in kept.values() if not _is_present(loss)]
+    absent_keys = [loss.key for loss in requested.values() if not _is_present(loss)]
     taken_keys = read_consistent(
         source, lambda reader: [key for key, _ in reader.records(absent_keys)]
     )
-    key_counts = Counter(loss.key for loss in kept.values())
+    key_counts = Counter(loss.key for loss in requested.values())
     duplicate_keys = [key for key, count in key_counts.items() if count > 1]
     _check_free(source, taken_keys + duplicate_keys)
     is_requested = losses.frame[c.MEMORY_ID].isin(requested_ids)
     frame = losses.frame[is_requested].reset_index(drop=True)
-    return Recovery(store=source.name, frame=frame, kept=kept)
+    return Recovery(store=source.name, frame=frame, losses=requested)
 
 
 def recover(
@@ -216,7 +216,7 @@ def recover(
     source.read_missing_as_empty()
     moment = moment_or_now(now, call="memlab.compaction.recover")
     recovery = plan_recovery(store, ids, now=moment)
-    if not recovery.kept:
+    if not recovery.losses:
         return Recovery(store=source.name, frame=recovery.frame, applied=True)
     check_deletable(source)
     with source.recreated_folder(), source.archive.changing(source.changing()) as opened:
@@ -242,7 +242,7 @@ def _recover_locked(change: StoreChange, recovery: Recovery) -> tuple[Key, ...]:
         digest=recovery.digest,
         policy=RECOVERY_POLICY,
         made_at=change.now,
-        memories=len(recovery.kept),
+        memories=len(recovery.losses),
         plan=_text_of_replaced(archive, records_to_replace),
     )
     records = change.writer.missing_parts_of(recovery.records)
@@ -261,7 +261,7 @@ def _records_to_replace(change: StoreChange, recovery: Recovery) -> dict[Key, by
 
     Raise StalePlanError if one of them was changed or deleted since the recovery was planned.
     """
-    losses = {loss.key: loss for loss in recovery.kept.values() if _is_present(loss)}
+    losses = {loss.key: loss for loss in recovery.losses.values() if _is_present(loss)}
     current = dict(change.writer.records(losses))
     for key, loss in losses.items():
         if key not in current or not _is_still_lost(loss, current[key], change.source):

@@ -34,7 +34,7 @@ from memlab.text import Table, TextPage, in_shell
 SETTING: Final = "CLAUDE_MEM_CONTEXT_OBSERVATIONS"
 _FILE: Final = "settings.json"
 
-_MOST_SETTINGS_BYTES: Final = 2**20
+_MAX_SETTINGS_BYTES: Final = 2**20
 """Maximum size in bytes of a settings file."""
 _CODE_MODE: Final[dict[str, tuple[str, ...]]] = {
     "types": (
@@ -65,7 +65,7 @@ _DEFAULT_NEWEST: Final = 50
 """Default of the setting in claude-mem."""
 KNOWN_SCHEMA: Final = 52
 """The newest version in ``schema_versions`` that this adapter was tested with."""
-MOST_LISTED_PROJECTS: Final = 10
+MAX_LISTED_PROJECTS: Final = 10
 """Number of projects on the page."""
 
 _TABLE: Final = "observations"
@@ -77,7 +77,7 @@ WHERE value IN (SELECT value FROM json_each(:concepts)))"""
 """SQL condition of the observations that a mode loads, by their type and concepts."""
 
 _TOOL: Final = "get_observations"
-_MOST_ID_DIGITS: Final = 19
+_MAX_ID_DIGITS: Final = 19
 """Number of digits of the largest integer of SQLite."""
 _BEFORE_ALL_READS: Final = datetime.min.replace(tzinfo=UTC)
 """Time that stands for the time of each write, so that a write precedes the session's reads."""
@@ -334,7 +334,7 @@ class ObservationReader(TableReader):
             "known_schema": KNOWN_SCHEMA,
             "projects": projects,
         }
-        table = Table("", header, projects).first(MOST_LISTED_PROJECTS)
+        table = Table("", header, projects).first(MAX_LISTED_PROJECTS)
         return About(TextPage("claude-mem", facts, [table]), fields)
 
     def _rows_of(self, query: str, **values: Any) -> list[Any]:
@@ -381,8 +381,8 @@ def start_of(folder: Path) -> StartSettings:
 def _settings_in(file: Path) -> dict[str, Any]:
     """Return the settings of a file; older versions store them under ``env``."""
     try:
-        with ordinary_file(file, max_bytes=_MOST_SETTINGS_BYTES) as opened:
-            content = mapping(reads.parsed(opened.read(_MOST_SETTINGS_BYTES).decode("utf-8-sig")))
+        with ordinary_file(file, max_bytes=_MAX_SETTINGS_BYTES) as opened:
+            content = mapping(reads.parsed(opened.read(_MAX_SETTINGS_BYTES).decode("utf-8-sig")))
     except (OSError, ValueError):
         return {}
     return {**mapping(content.get("env")), **content}
@@ -434,7 +434,7 @@ def _ids(requested: object) -> Iterator[str]:
         values = sequence(requested)
     for value in values:
         number = str(value).strip() if isinstance(value, int | str) else ""
-        if number.isdecimal() and len(number) <= _MOST_ID_DIGITS:
+        if number.isdecimal() and len(number) <= _MAX_ID_DIGITS:
             yield str(int(number))
 
 

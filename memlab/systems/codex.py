@@ -44,7 +44,7 @@ _DATABASES: Final = {"v1": "memories_[0-9]*.sqlite", "v2": "memories_v2_[0-9]*.s
 """File names of the databases, by the version of Codex's memories in the configuration."""
 SETTING: Final = "max_raw_memories_for_consolidation"
 _CONFIGURATION: Final = "config.toml"
-_MOST_CONFIGURATION_BYTES: Final = 2**20
+_MAX_CONFIGURATION_BYTES: Final = 2**20
 """Maximum size in bytes of a configuration file that is read."""
 _DEFAULT_CAP: Final = 256
 """Default of the setting in Codex."""
@@ -200,8 +200,8 @@ class RawMemoryReader(TableReader):
 def _memory_settings(configuration: Path) -> Mapping[str, Any]:
     """Return the settings of memories in a configuration file; none if it cannot be read."""
     with suppress(OSError, ValueError):
-        with ordinary_file(configuration, max_bytes=_MOST_CONFIGURATION_BYTES) as opened:
-            content = tomllib.loads(opened.read(_MOST_CONFIGURATION_BYTES).decode())
+        with ordinary_file(configuration, max_bytes=_MAX_CONFIGURATION_BYTES) as opened:
+            content = tomllib.loads(opened.read(_MAX_CONFIGURATION_BYTES).decode())
         return mapping(content.get("memories"))
     return {}
 

@@ -38,7 +38,7 @@ _SETTINGS: Final = {NOTES: "memory_char_limit", USER: "user_char_limit"}
 _CONFIGURATION: Final = "config.yaml"
 _HOME: Final = ".hermes"
 _MEMORIES: Final = "memories"
-_LARGEST: Final = 2**24
+_MAX_FILE_BYTES: Final = 2**24
 """Maximum size in bytes of a file that is read."""
 _RECORD: Final = fields({"key": text, "file": text, "text": text, "place": integer(0)})
 
@@ -265,7 +265,7 @@ def _has_file(folder: Path) -> bool:
 
 def _read(path: Path) -> str:
     """Return the text of a regular file. Invalid UTF-8 is replaced."""
-    with ordinary_file(path, max_bytes=_LARGEST) as file:
+    with ordinary_file(path, max_bytes=_MAX_FILE_BYTES) as file:
         return file.read().decode(errors="replace")
 
 

@@ -23,9 +23,9 @@ from memlab.text import TextPage, counted, failure_message
 
 _VARIABLE: Final = "MEMORY_FILE_PATH"
 _SUFFIXES: Final = (".jsonl", ".json")
-_MOST_FIRST_LINE_BYTES: Final = 2**20
+_MAX_FIRST_LINE_BYTES: Final = 2**20
 """Number of bytes of a file that are searched for its first line."""
-_MOST_FILE_BYTES: Final = 2**30
+_MAX_FILE_BYTES: Final = 2**30
 """Maximum size in bytes of a file that is read."""
 _RELATION_FIELDS: Final = ("from", "to", "relationType")
 _RECORD: Final = fields(
@@ -70,8 +70,8 @@ class McpGraph(FileSource):
         """Return a file whose first line is an entity or a relation; None for another path."""
         if tables or path.suffix not in _SUFFIXES:
             return None
-        with suppress(OSError), ordinary_file(path, max_bytes=_MOST_FILE_BYTES) as file:
-            beginning = file.read(_MOST_FIRST_LINE_BYTES).lstrip()
+        with suppress(OSError), ordinary_file(path, max_bytes=_MAX_FILE_BYTES) as file:
+            beginning = file.read(_MAX_FIRST_LINE_BYTES).lstrip()
             first = _parsed(beginning.partition(b"\n")[0])
             if _is_entity(first) or _is_relation(first):
                 return path
@@ -94,7 +94,7 @@ class McpGraph(FileSource):
     def graph(self) -> Graph:
         """Return the parsed file; raise ChangedWhileReadError if it is written meanwhile."""
         try:
-            with ordinary_file(self.path, max_bytes=_MOST_FILE_BYTES) as file:
+            with ordinary_file(self.path, max_bytes=_MAX_FILE_BYTES) as file:
                 before = os.fstat(file.fileno())
                 data = file.read()
                 after = os.fstat(file.fileno())

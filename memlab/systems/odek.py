@@ -46,7 +46,7 @@ _PAUSE: Final = 0.05
 
 _APPROVED: Final = ("user_approved", "auto_approved")
 """Flags with which odek recalls an episode of untrusted sources."""
-_LARGEST_INDEX: Final = 2**24
+_MAX_INDEX_BYTES: Final = 2**24
 """Maximum size in bytes of a list that is read to recognise a folder."""
 _SPACE: Final = " \t\r\n"
 """White space of JSON."""
@@ -435,7 +435,7 @@ def _id_of(fields: Any) -> str | None:
 
 def _lists_episodes(folder: Folder, size: int) -> bool:
     """Return whether the ``index.json`` of a folder lists episodes."""
-    if size > _LARGEST_INDEX:
+    if size > _MAX_INDEX_BYTES:
         return False
     try:
         index = EpisodeIndex.read(folder.read(INDEX).data)

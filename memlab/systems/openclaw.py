@@ -38,7 +38,7 @@ NO_NOTE: Final = "hits on MEMORY.md, which every start loads, and on files that 
 _SWEEP: Final = "__dreaming"
 """Prefix of the queries of background sweeps."""
 
-_MOST_LOADED_CHARS: Final = 20_000
+_MAX_LOADED_CHARS: Final = 20_000
 """Maximum number of characters of a file that a start loads by default; 12,000 in some versions."""
 _LONG_TERM: Final = (INDEX, "SOUL.md")
 """A folder with daily notes is recognised as a workspace only if it has one of these files."""
@@ -204,7 +204,7 @@ class OpenClaw(NotesSource):
 
     def at_start(self, name: str, text: str) -> str | None:
         """Return the loaded part of ``MEMORY.md``; None for a note, which is loaded whole."""
-        return text[:_MOST_LOADED_CHARS] if name == INDEX else None
+        return text[:_MAX_LOADED_CHARS] if name == INDEX else None
 
     def facts(self, moment: FolderMoment) -> dict[str, str]:
         """Return facts for the page: the loaded part, and the treatment of undated notes."""
@@ -216,7 +216,7 @@ class OpenClaw(NotesSource):
         if INDEX in moment.names:
             length = _length_of_index(moment)
             facts[INDEX] = (
-                f"{min(length, _MOST_LOADED_CHARS):,} of its {length:,} characters are loaded"
+                f"{min(length, _MAX_LOADED_CHARS):,} of its {length:,} characters are loaded"
             )
         loaded = counted(sum(note.place["loaded"] for note in notes), "notes")
         facts["loaded"] = f"{loaded} of {now - _DAY} and {now}, today by this machine's clock"
@@ -232,10 +232,8 @@ class OpenClaw(NotesSource):
     def diagnostics(self) -> list[Diagnostic]:
         """Return the diagnostic of the part of ``MEMORY.md`` that a start does not load."""
         length = self.read_moment(_length_of_index)
-        cut = max(length - _MOST_LOADED_CHARS, 0)
-        summary = (
-            f"{INDEX} is shorter than the {_MOST_LOADED_CHARS:,} characters that a start loads"
-        )
+        cut = max(length - _MAX_LOADED_CHARS, 0)
+        summary = f"{INDEX} is shorter than the {_MAX_LOADED_CHARS:,} characters that a start loads"
         if cut:
             summary = f"{cut:,} characters of {INDEX} are below the part that is loaded"
         advice = f"shorten {INDEX}, or move what is below into notes, which are searched"

@@ -376,7 +376,7 @@ class DeletingSuite(ReadingSuite):
         after_loss = lab.exactly()
         assert after_loss.keys() == before.keys() - set(keys)
         recovery = compaction.recover(lab.name)
-        assert len(recovery.kept) == len(keys)
+        assert len(recovery.losses) == len(keys)
         assert lab.exactly() == before
         assert not len(memlab.lost(lab.name))
         assert doctor(lab.name).status in ("OK", "WARN")

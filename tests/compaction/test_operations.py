@@ -163,7 +163,7 @@ def test_interrupted_operation_can_be_repeated(
     if name in _RECOVERING:
         assert_sound(archive_of(store))
         run_sql(store, "DELETE FROM memory_items")
-        assert len(recover(store).kept) == len(rows_of(store)) == len(contents)
+        assert len(recover(store).losses) == len(rows_of(store)) == len(contents)
     if refusal is not ArchiveError and name in _PLANS:
         entry = archived_plans(store)[-1]
         assert entry.finished_at is not None

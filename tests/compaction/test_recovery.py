@@ -79,7 +79,7 @@ def test_lost_file_is_recovered_with_its_index_line(folder: Path) -> None:
     losses = memlab.lost(folder)
     assert set(losses["seen_at"]) == {NOON}
     assert set(losses["deleted_at"]) == {NOON + DAY}
-    assert [*plan_recovery(folder, ["a.md"]).kept] == ["a.md"]
+    assert [*plan_recovery(folder, ["a.md"]).losses] == ["a.md"]
     assert files_in(folder) == taken
     assert "lists them; --restore all brings them back" in str(memlab.doctor(folder))
     result = recover(folder)
@@ -139,7 +139,7 @@ def test_copied_files_are_recovered_byte_for_byte(
             Path(path).write_bytes(data.draw(st.sampled_from([b"", b"\n"])))
     present = {name for name, (content, *_) in files_in(folder).items() if content.strip()}
     deleted = before.keys() - present
-    assert len(recover(folder).kept) == len(deleted)
+    assert len(recover(folder).losses) == len(deleted)
     after = files_in(folder)
     assert {name: after[name] for name in deleted} == {name: before[name] for name in deleted}
 
@@ -221,7 +221,7 @@ def test_recovery_over_an_existing_path_is_rejected(
         recover(folder_with_losses)
     assert files_in(folder_with_losses) == before
     assert memlab.doctor(folder_with_losses).status != "FAIL"
-    assert [*recover(folder_with_losses, ["b.md"]).kept] == ["b.md"]
+    assert [*recover(folder_with_losses, ["b.md"]).losses] == ["b.md"]
 
 
 def test_recovery_into_a_taken_position_is_rejected(tmp_path: Path) -> None:

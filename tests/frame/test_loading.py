@@ -236,7 +236,7 @@ def test_sparse_rowids_are_all_read_in_batches(
     rowids = [-(2**63), *range(100), *range(10**12, 10**12 + 40), 2**63 - 1]
     path = write_rows(tmp_path / "memory.db", [row(f"m{rowid}", rowid=rowid) for rowid in rowids])
     at_once = memlab.load(path, with_body=True)
-    monkeypatch.setattr(scan, "_MOST_ROWS", 9)
+    monkeypatch.setattr(scan, "_MAX_ROWS", 9)
     for large in (2**24, 0):  # a large file is read in threads
         monkeypatch.setattr("memlab.systems.memory_items.source._LARGE_FILE", large)
         assert_frame_equal(memlab.load(path, with_body=True), at_once)
@@ -298,7 +298,7 @@ ODD_TEXTS |= st.sampled_from(["\x1f", "\x1e", "a\x1fb", "a\0b", "\x1e\x1e", "", 
 ODD_COLUMNS = ("title", "body", "tags_json", *scan.NULLABLE)
 ODD_NUMBERS = st.sampled_from([0.12345678, "high", b"", -3.0, 1e300])
 SCAN_SETTINGS: list[dict[str, Any]] = [
-    {"_MOST_JOINED_BYTES": 90, "_PIECE_BYTES": 7},
+    {"_MAX_JOINED_BYTES": 90, "_PIECE_BYTES": 7},
     {"_split_joined": lambda *_: None},
 ]
 """Settings of the scan that force each loading path."""

@@ -337,7 +337,7 @@ def test_sub_folder_worktree_and_submodule_are_supported(repo: Repository, tmp_p
     for folder in (tree, around.root / "deep" / PLACE):
         assert {name: deleted for name, (_, deleted) in lives(folder).items()} == expected
         assert set(lost(folder)) == {"a.md"}
-        assert [*recover(folder).kept] == ["a.md"]
+        assert [*recover(folder).losses] == ["a.md"]
     deep = Repository(tmp_path / "project" / "of mine" / "memory\n*", root=tmp_path / "project")
     write(deep, *"abc")
     write_index(deep.folder, [])
@@ -374,7 +374,7 @@ def test_unusual_file_names_are_supported_and_links_ignored(repo: Repository) ->
     deleted = {name for name, (_, moment) in lives(repo.folder).items() if moment is not None}
     assert deleted == set(odd)
     assert lost(repo.folder).keys() == set(odd)
-    assert {*recover(repo.folder).kept} == set(odd)
+    assert {*recover(repo.folder).losses} == set(odd)
     assert (repo.folder / "北京.md").read_text() == "北京.md " * 50
 
 

@@ -105,7 +105,7 @@ def test_line_of_a_rewritten_memory_is_restored_without_error(folder: Path) -> N
     keep_copies(folder)
     (folder / "MEMORY.md").unlink()
     plan = plan_recovery(folder)
-    assert len(plan.kept) == COUNT
+    assert len(plan.losses) == COUNT
     write_memory(folder, "m0.md", memory("another"), at(99))
     recover(folder)
     assert losses_of(folder).unlisted == 0

@@ -602,7 +602,7 @@ def test_only_memories_are_loaded_planned_or_copied(pieces: dict[str, str | None
                 loaded = names_at(folder, root, memlab.load(name)["memory_id"])
                 compaction.keep_copies(name)
                 assert memlab.lost(name).empty
-                copied = names_at(folder, root, compaction.plan_recovery(name).kept)
+                copied = names_at(folder, root, compaction.plan_recovery(name).losses)
                 for path in planned | loaded | copied:
                     assert is_memory_by_its_system(path), (name, source.scheme)
 

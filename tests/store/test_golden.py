@@ -142,7 +142,7 @@ def test_reading_golden_store_changes_no_byte(
 def test_golden_store_loses_one_memory_and_recovers_it(items: Path) -> None:
     assert json.loads(output_of("lost", items, "--json"))["lost"][0]["memory_id"] == "e13"
     recovered = recover(items)
-    assert list(recovered.kept) == ["e13"]
+    assert list(recovered.losses) == ["e13"]
     assert memlab.restore(recovered.digest, store=items).memories == 1
 
 

@@ -288,7 +288,7 @@ def test_older_memlab_reads_copies_and_recoveries_in_its_archive(
     keep_copies(folder)
     without = files_in(folder)
     recovery = recover(folder)
-    assert set(recovery.kept) == {"un_9.md", "in_9.md", "r_0.md"}
+    assert set(recovery.losses) == {"un_9.md", "in_9.md", "r_0.md"}
     assert files_in(folder) == before
     assert older(older_package, "read", folder)
     older(older_package, "copy", folder)

@@ -19,11 +19,11 @@ from memlab.files import ordinary_file
 from memlab.sources.checkouts import Project
 from memlab.systems.claude_code.view import is_of_project
 
-_MOST_TRANSCRIPTS: Final = 5
+_MAX_TRANSCRIPTS: Final = 5
 """Maximum number of transcripts of a project that are looked at, the newest first."""
 _BEGINNING: Final = 2**18
 """Number of bytes at the beginning of a transcript that are looked at."""
-_MOST_ENTRIES: Final = 20_000
+_MAX_ENTRIES: Final = 20_000
 """Maximum number of folder entries that are compared with a name."""
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9]")
 
@@ -79,7 +79,7 @@ def _paths_in_transcripts(project: Path) -> Iterator[str]:
             for entry in entries
             if entry.name.endswith(".jsonl") and entry.is_file(follow_symlinks=False)
         ]
-    for _, path in sorted(transcripts, reverse=True)[:_MOST_TRANSCRIPTS]:
+    for _, path in sorted(transcripts, reverse=True)[:_MAX_TRANSCRIPTS]:
         for line in _beginning_of(path).split(b"\n"):
             directory = _directory_in(line)
             if directory:
@@ -115,7 +115,7 @@ def _paths_named(name: str, folder: Path, entry_numbers: Iterator[int]) -> Itera
     with os.scandir(folder) as entries:
         candidates = []
         for entry in entries:
-            if next(entry_numbers) > _MOST_ENTRIES:
+            if next(entry_numbers) > _MAX_ENTRIES:
                 raise OSError(f"{folder} has too many entries")
             encoded_name = f"-{project_name(entry.name)}"
             if name == encoded_name or name.startswith(f"{encoded_name}-"):

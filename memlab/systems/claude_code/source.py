@@ -99,7 +99,7 @@ _EPISODIC: Final = "episodic"
 _GUARDED: Final = "semantic"
 """Kind of a memory whose type is in doubt."""
 _SUFFIX: Final = ".md"
-_MOST_SIBLINGS: Final = 1_000
+_MAX_SIBLINGS: Final = 1_000
 """Maximum number of other projects that are compared with one."""
 _SINCE_FORMAT_3: Final = ("index_state", "hubs")
 """Keys of a place that archives before format 3 do not allow."""
@@ -426,7 +426,7 @@ class ClaudeCode(FolderSource):
             return ()
         folders = sorted(own_folder.parent.parent.glob(f"*/{own_folder.name}"))
         others = [folder for folder in folders if folder != own_folder and _has_memory_file(folder)]
-        return [ClaudeCode(folder) for folder in others[:_MOST_SIBLINGS]]
+        return [ClaudeCode(folder) for folder in others[:_MAX_SIBLINGS]]
 
     def place_of_project(self) -> Path:
         """Return the path of the folder among those of the projects, before links are resolved."""

@@ -33,11 +33,11 @@ from memlab.text import shortened
 Range = tuple[int, int]
 """The first and the last rowid of a batch."""
 
-_MOST_ROWS: Final = 2**14
+_MAX_ROWS: Final = 2**14
 """Maximum number of rows in a batch."""
 _BATCH_BYTES: Final = 2**22
 """Average size of a batch, in bytes of the file."""
-_MOST_JOINED_BYTES: Final = 2**23
+_MAX_JOINED_BYTES: Final = 2**23
 """Maximum size in bytes of the concatenated texts of one column."""
 _PIECE_BYTES: Final = 2**20
 """Size in bytes of the pieces in which a large text is read."""
@@ -136,7 +136,7 @@ def _ranges(connection: sqlite3.Connection) -> Iterator[Range]:
         "(SELECT max(rowid) FROM memory_items), page_count * page_size "
         "FROM pragma_page_count, pragma_page_size"
     ).fetchone()
-    size = min(max(_BATCH_BYTES * count // file_size, 1), _MOST_ROWS)
+    size = min(max(_BATCH_BYTES * count // file_size, 1), _MAX_ROWS)
     if start is not None and highest - start < _MAX_SPARSENESS * count:
         for first in range(start, highest + 1, size):
             yield first, min(first + size - 1, highest)
@@ -163,7 +163,7 @@ def _read(
     """
     connection.text_factory = bytes
     try:
-        with limit_value_size(connection, _MOST_JOINED_BYTES):
+        with limit_value_size(connection, _MAX_JOINED_BYTES):
             joined = connection.execute(SELECT_JOINED, rowids).fetchone()
     except sqlite3.DataError:
         first, last = rowids

@@ -27,7 +27,7 @@ _IS_WANTED: Final = "rowid IN (SELECT position FROM temp.wanted)"
 """Condition that selects the rows of :func:`memlab.store.records.fill_positions`."""
 _LARGE_FILE: Final = 2**24
 """Minimum size in bytes of a file that is read by several threads."""
-_MOST_CONNECTIONS: Final = 4
+_MAX_CONNECTIONS: Final = 4
 """Maximum number of threads that read a file."""
 
 
@@ -85,7 +85,7 @@ class MemoryItems(base.Source):
         status = database.stat_store(path)
         extra_connections = 0
         if status and status.st_size >= _LARGE_FILE:
-            extra_connections = min(os.cpu_count() or 1, _MOST_CONNECTIONS)
+            extra_connections = min(os.cpu_count() or 1, _MAX_CONNECTIONS)
         with open_snapshots(path, 1 + extra_connections) as (connection, *others):
             if not connection.in_transaction:  # else the snapshots share one moment already
                 connection.execute("BEGIN")
