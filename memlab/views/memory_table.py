@@ -17,12 +17,13 @@ from memlab.evidence import reads as reading
 from memlab.evidence.past import HistoryLike, present_rows, source_of
 from memlab.evidence.reads import CHANCE, Log, describe_log
 from memlab.evidence.store_history import StoreHistory
+from memlab.evidence.unused_log import unused_log_of
 from memlab.evidence.use_times import per_length
 from memlab.frame.fields import inherited_attrs, labels_of
 from memlab.policies import Policy, decide
 from memlab.policies.activation import activity_of
 from memlab.sizing.in_force import effective_policy
-from memlab.text import Cell, Table, TextPage, as_text, counted, for_terminal
+from memlab.text import Cell, Table, TextPage, as_text, command, counted, for_terminal
 
 LABEL: Final = c.LABEL
 AGE_DAYS: Final = "age_days"
@@ -232,7 +233,7 @@ def rows_of(
         table[c.REASON] = decided[c.REASON]
         facts.append(("policy", policy_in_words(as_data(policy))))
     if log is None:
-        facts.append((READS, _NO_LOG))
+        facts.append((READS, _reads_without_log(evidence)))
     else:
         reads = reading.reads_of_store(log, past, now)
         table[CHANCE] = reading.reading_chances(present, reads)
@@ -250,6 +251,15 @@ def rows_of(
     result.attrs = inherited_attrs(past)
     result.attrs[FACTS] = facts
     return result
+
+
+def _reads_without_log(evidence: StoreHistory) -> str:
+    """Return the note on reads if no access log is used. It names a log beside the store."""
+    log = unused_log_of(evidence)
+    if log is None:
+        return _NO_LOG
+    with_log = command("rows", evidence.name, "--log", log.file)
+    return f"not known: the log beside the store has {counted(log.reads, 'reads')}; {with_log}"
 
 
 def _has_tag_and_author(

@@ -2,11 +2,10 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import pandas as pd
 
@@ -14,11 +13,11 @@ from memlab import arguments
 from memlab import columns as c
 from memlab.errors import MemlabError
 from memlab.evidence import reads as reading
-from memlab.evidence.ingestion import default_log
 from memlab.evidence.past import HistoryLike, present_rows
 from memlab.evidence.reads import Log
 from memlab.evidence.references import COUNTED, counted_in_words, not_counted_in_words
 from memlab.evidence.store_history import StoreHistory
+from memlab.evidence.unused_log import UnusedLog, unused_log_of
 from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.growth.context import FutureDates, count_below_cut, cut_in_words
 from memlab.settings import Sized
@@ -30,7 +29,6 @@ from memlab.sizing.goal import SizingGoal, recommend
 from memlab.sizing.saving import save_number
 from memlab.sizing.timeline import backtest_of, table_of_backtest
 from memlab.sources.capabilities import StartLimit
-from memlab.sources.reads import LOG_SUFFIX
 from memlab.text import DisplayMixin, TextPage, command, counted, verb_for, zoneless_in_words
 
 if TYPE_CHECKING:
@@ -42,21 +40,6 @@ UNITS: Final = get_args(Unit)
 
 _MAX_SEARCHED_TEXTS: Final = 20_000
 """Maximum number of memories whose texts are searched for mentions when a page is printed."""
-
-
-class UnusedLog(NamedTuple):
-    """An access log beside a store that is not used.
-
-    Attributes
-    ----------
-    reads : int
-        The number of reads in the log that are of memories of the store.
-    command : str
-        The command that sizes the store with this log.
-    """
-
-    reads: int
-    command: str
 
 
 @dataclass(frozen=True, repr=False)
@@ -167,24 +150,12 @@ class Recommendation(DisplayMixin):
 
     @cached_property
     def unused_log(self) -> UnusedLog | None:
-        """An access log beside the store with reads of it, if no log is used; else None.
+        """An access log beside the store with reads of it, if no log is used; else None."""
+        return unused_log_of(self.evidence)
 
-        The log is only named, not used: it may belong to another store, or to another person.
-        """
-        evidence = self.evidence
-        store = None if evidence.source is None else evidence.source.local_path
-        if evidence.log is not None or store is None:
-            return None
-        for file in (default_log(str(store)), store.with_suffix(LOG_SUFFIX)):
-            if not file.exists():
-                continue
-            with suppress(MemlabError):
-                log = reading.read_access_log(file)
-                reads = reading.reads_of_store(log, evidence.past, evidence.now)
-                if len(reads):
-                    size_with_log = command("size", evidence.name, "--log", file)
-                    return UnusedLog(reads=len(reads), command=size_with_log)
-        return None
+    def _size_with(self, log: UnusedLog) -> str:
+        """Return the command that sizes the store with a log."""
+        return command("size", self.evidence.name, "--log", log.file)
 
     @cached_property
     def mentioned(self) -> str:
@@ -292,11 +263,10 @@ class Recommendation(DisplayMixin):
         later_steps = [step.replace("next: ", "      ", 1) for step in steps]
         return [*steps_by_use, *later_steps]
 
-    @staticmethod
-    def _with_unused_log(step: str, log: UnusedLog) -> str:
+    def _with_unused_log(self, step: str, log: UnusedLog) -> str:
         """Return a next step; the command that uses the log replaces a ``memlab harvest``."""
         before, harvest, _ = step.partition("memlab harvest ")
-        return f"{before}{log.command}    sizes a cap by these reads" if harvest else step
+        return f"{before}{self._size_with(log)}    sizes a cap by these reads" if harvest else step
 
     def _goal_options(self) -> list[Any]:
         """Return the options for those parts of the goal that differ from the store's settings."""
@@ -435,7 +405,7 @@ class Recommendation(DisplayMixin):
         if self.unused_log is not None:
             reads = counted(self.unused_log.reads, "reads")
             note = f"a log of {reads} is beside the store and is not used"
-            yield "reads", f"{note}: {self.unused_log.command}"
+            yield "reads", f"{note}: {self._size_with(self.unused_log)}"
         if log is None or self.chances is None:
             return
         if reading.is_other_stores_log(log, past):

@@ -272,6 +272,10 @@ def test_size_names_a_log_beside_the_store(world: World, tmp_path: Path) -> None
     assert f"reads     a log of 1 read is beside the store and is not used: {step}" in output
     assert f"{step}    sizes a cap by these reads" in output
     assert "memlab harvest" not in output
+    listed = output_of("rows", folder)
+    counts_reads = f"memlab rows {folder} --log {log}"
+    assert f"the log beside the store has 1 read; {counts_reads}" in listed
+    assert "memlab harvest" not in listed
     report = memlab.report(folder, tmp_path / "report.html").output.read_text()
     assert "a log of 1 read is beside the store" in report
     assert "is beside the store" not in output_of("size", folder, "--log", log)

@@ -951,7 +951,7 @@ _COUNTED_FACTS: Final = (
 
 
 def _table(heading: str, header: tuple[str, ...], rows: Sequence[tuple[str | int, ...]]) -> Table:
-    return Table(f"{heading}: {len(rows):,}", header, rows).first(_MAX_ROWS)
+    return Table(f"{heading}: {len(rows):,}", header, rows).first(_MAX_ROWS, "; --json lists all")
 
 
 def corrected_by_lines(
