@@ -215,11 +215,11 @@ def test_harvest_prints_counts_and_log(world: World, tmp_path: Path) -> None:
     log = tmp_path / "reads.log"
     output = output_of("harvest", world.folder, "-o", log)
     counted = len(world.counted())
-    apart = len(world.apart("maintenance"))
+    before_edits = len(world.reads_of_kind("maintenance"))
     for phrase in (
         f"{world.folder}: Claude Code memory, ",
         f"reads     {counted}, of ",
-        f"excluded  {apart} before an edit of the same memory",
+        f"excluded  {before_edits} before an edit of the same memory",
         f"log       {log}: {counted} new",
         "Claude Code deletes transcripts after 30 days",
         "lines that are broken or cut short",
