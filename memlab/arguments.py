@@ -228,13 +228,23 @@ def wrong_argument_error(
     call, name : str
         The call and the name of the argument, for the message.
     """
-    descriptions = [DESCRIPTIONS.get(kind, f"a {kind}") for kind in expected_kinds]
+    descriptions = [DESCRIPTIONS.get(kind, _with_article(kind)) for kind in expected_kinds]
     expected = " or ".join(dict.fromkeys(descriptions))
     message = f"{call} takes as {name} {expected}, not {_quoted(value)}"
     hint = _hint(value, expected_kinds)
     if hint:
         message = f"{message}; {hint}"
     return WrongArgumentError(message)
+
+
+def _with_article(name: str) -> str:
+    """Return the name of a class after its indefinite article.
+
+    >>> _with_article("IndexPlan"), _with_article("Plan")
+    ('an IndexPlan', 'a Plan')
+    """
+    article = "an" if name[:1] in "AEIO" else "a"
+    return f"{article} {name}"
 
 
 def _hint(value: object, expected_kinds: Iterable[str]) -> str:

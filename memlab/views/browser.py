@@ -535,7 +535,11 @@ class MemoryBrowser(DisplayMixin):
         return np.datetime64(self._first_days[step] + _DAY)
 
     def _filter(self) -> None:
-        """Show the memories of the range of time and of the selected groups."""
+        """Show the memories of the range of time and of the selected groups.
+
+        Memories stay selected if they are still in the grid.
+        """
+        selected_rows = self._selected_rows
         is_shown = ~self._is_deleted
         if not self._is_whole_period:
             first_step, last_step = self.period.limits
@@ -553,20 +557,13 @@ class MemoryBrowser(DisplayMixin):
                 is_shown &= np.any(chosen, axis=0)
         self._shown_rows = np.flatnonzero(is_shown)
         table = _table_of(self.shown.iloc[:MAX_GRID_ROWS])
+        is_selected = np.isin(self._shown_rows[:MAX_GRID_ROWS], selected_rows)
         # Options that are not given again would get their defaults.
-        self.grid.update(table, caption=self._caption(), selected_rows=[], **_GRID_OPTIONS)
+        self.grid.update(
+            table, selected_rows=np.flatnonzero(is_selected).tolist(), **_GRID_OPTIONS
+        )
         self.status.value = f'<p role="status">{html.escape(self._shown_in_words())}</p>'
         self._show_selected()
-
-    def _caption(self) -> str:
-        """Return the caption of a grid that does not hold all memories."""
-        shown_count = len(self._shown_rows)
-        if shown_count <= MAX_GRID_ROWS:
-            return ""
-        return (
-            f"the newest {MAX_GRID_ROWS:,} of {counted(shown_count)}: narrow the range to see "
-            "others"
-        )
 
     def _shown_in_words(self) -> str:
         """Return the number of memories in the grid, and how they were filtered."""
@@ -583,6 +580,10 @@ class MemoryBrowser(DisplayMixin):
             summary += f"; written {first_day} to {last_day}"
         if self._chosen_groups:
             summary += f"; {', '.join(sorted(self._chosen_groups))}"
+        if len(self._shown_rows) > MAX_GRID_ROWS:
+            summary += (
+                f"; the table holds the newest {MAX_GRID_ROWS:,}: narrow the range to see others"
+            )
         return summary
 
     def _selected_in_words(self) -> str:
@@ -757,7 +758,7 @@ def browse(store: HistoryLike, *, log: Log = None, now: datetime | None = None) 
     Parameters
     ----------
     store : DataFrame, path, URL, SqliteMemoryStore or Source
-        The store, which is only read, or what ``memlab.load_past`` returns.
+        The store, which only the buttons change, or what ``memlab.load_past`` returns.
     log : DataFrame, str or Path, optional
         An access log; by default the logs that ``memlab.toml`` names.
     now : datetime, optional

@@ -141,13 +141,13 @@ def _present(source: Source) -> str:
 def _prunable(source: Source) -> str:
     """Explain a store without prunable memories."""
     rows = _command("rows", source.name)
-    return f"0 memories of this store are prunable, so no rule deletes one: {rows} lists them."
+    return f"0 memories of this store are prunable, so no rule deletes one: {rows} lists all."
 
 
 def _load_bearing(source: Source) -> str:
     """Explain a store without load-bearing memories."""
     rows = _command("rows", source.name)
-    return f"0 memories of this store are load-bearing, so it has no floor: {rows} lists them."
+    return f"0 memories of this store are load-bearing, so it has no floor: {rows} lists all."
 
 
 def _references(source: Source) -> str:

@@ -127,10 +127,32 @@ def test_selected_rows_are_those_of_the_shown_memories(browser: MemoryBrowser) -
     assert browser.selected["memory_id"].tolist() == expected
 
 
-def test_a_filter_removes_the_selection(browser: MemoryBrowser) -> None:
+def test_a_filter_keeps_the_selected_memories_that_it_shows(browser: MemoryBrowser) -> None:
+    browser.show_period("2025-10-01", "2025-12-31")
+    in_october = browser.shown["memory_id"].iloc[-1]
+    in_december = browser.shown["memory_id"].iloc[0]
+    browser.select([in_october, in_december])
+    browser.show_period("2025-10-01", "2025-10-31")
+    assert browser.selected["memory_id"].tolist() == [in_october]
+    browser.show_all()
+    assert browser.selected["memory_id"].tolist() == [in_october]
+    assert browser.ids == [in_october]
+
+
+def test_a_filter_removes_the_selection_of_hidden_memories(browser: MemoryBrowser) -> None:
     browser.grid.selected_rows = [0]
     browser.show_period("2025-10-01", "2025-10-31")
     assert browser.selected.empty
+
+
+def test_status_says_that_the_table_holds_only_the_newest(
+    browser: MemoryBrowser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memlab.views.browser.MAX_GRID_ROWS", 7)
+    browser.show_all()
+    browser.show_period("2025-10-01", "2025-10-31")
+    assert "the table holds the newest 7: narrow the range to see others" in browser.status.value
+    assert len(browser.grid.df if hasattr(browser.grid, "df") else browser.shown.head(7)) == 7
 
 
 def test_a_selected_memory_shows_its_text(browser: MemoryBrowser, frame: pd.DataFrame) -> None:
