@@ -438,16 +438,17 @@ def percent(share: float, decimals: int = 1) -> str:
     """Return a share in percent. Only a share of 1 is 100%, and only a share of 0 is 0%.
 
     >>> [percent(share) for share in (0, 0.0001, 0.25, 0.9996, 1)]
-    ['0.0%', '0.1%', '25.0%', '99.9%', '100.0%']
-    >>> percent(0.997, decimals=0)
-    '99%'
+    ['0.0%', '<0.1%', '25.0%', '99.9%', '100.0%']
+    >>> percent(0.997, decimals=0), percent(0.005, decimals=0)
+    ('99%', '<1%')
     """
     step = 10.0 ** -(decimals + 2)
     if share < 1 - _SHARE_TOLERANCE:
         share = min(share, 1 - step)
-    if share > _SHARE_TOLERANCE:
-        share = max(share, step)
-    return f"{share:.{decimals}%}"
+    text = f"{share:.{decimals}%}"
+    if share > _SHARE_TOLERANCE and text == f"{0:.{decimals}%}":
+        return f"<{step:.{decimals}%}"
+    return text
 
 
 def percent_as_given(share: float) -> str:

@@ -739,7 +739,7 @@ def format_share(value: float) -> str:
     """Write a share in percent, with a decimal if it is small or large.
 
     >>> [format_share(v) for v in (0, 0.0004, 0.5, 0.987, 0.9996, 1)]
-    ['0%', '0.1%', '50%', '98.7%', '99.9%', '100%']
+    ['0%', '<0.1%', '50%', '98.7%', '99.9%', '100%']
     """
     has_decimal = 0 < value < 0.1 or 0.9 < value < 1
     return percent(value, decimals=1 if has_decimal else 0)

@@ -573,7 +573,4 @@ def _share(tokens: int, window: int) -> str:
     ('22%', '0.4%', '<0.1%')
     """
     share = tokens / window
-    if 0 < share < 0.0005:
-        return "<0.1%"
-    decimals = 1 if share < 0.01 else 0
-    return percent(share, decimals)
+    return percent(share, decimals=1 if share < 0.01 else 0)

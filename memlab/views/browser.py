@@ -559,9 +559,7 @@ class MemoryBrowser(DisplayMixin):
         table = _table_of(self.shown.iloc[:MAX_GRID_ROWS])
         is_selected = np.isin(self._shown_rows[:MAX_GRID_ROWS], selected_rows)
         # Options that are not given again would get their defaults.
-        self.grid.update(
-            table, selected_rows=np.flatnonzero(is_selected).tolist(), **_GRID_OPTIONS
-        )
+        self.grid.update(table, selected_rows=np.flatnonzero(is_selected).tolist(), **_GRID_OPTIONS)
         self.status.value = f'<p role="status">{html.escape(self._shown_in_words())}</p>'
         self._show_selected()
 

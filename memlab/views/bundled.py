@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from memlab.arguments import expect
 from memlab.columns import PRUNABLE
-from memlab.errors import MemlabError
+from memlab.errors import MemlabError, StoreError
 from memlab.files import write_whole
 from memlab.lazy import import_extra
 from memlab.sources.base import Source
@@ -150,7 +150,10 @@ def _has_parameters(cell: "NotebookNode") -> bool:
 
 
 def facts_of(source: Source, *, now: datetime, log: Path | None = None) -> StoreFacts:
-    """Return the parameters of a store's notebooks, and the needs that the store meets."""
+    """Return the parameters of a store's notebooks, and the needs that the store meets.
+
+    Raise StoreError if the store cannot be read.
+    """
     name = str(store_file(source.name).resolve()) if source.is_native_format else source.name
     parameters: dict[str, Any] = {"store": name, "now": now.isoformat(timespec="seconds")}
     logs = settings_of(source).log if log is None else (log.resolve(),)
@@ -165,6 +168,8 @@ def facts_of(source: Source, *, now: datetime, log: Path | None = None) -> Store
 
     try:
         history = StoreHistory.of(source, log, call="memlab lab", now=now).with_references()
+    except StoreError:
+        raise  # no notebook can answer anything on what is no store
     except MemlabError:
         # All cells are kept: the cell that reads the store then shows the error.
         possible_needs = set(_NEEDS_OF_MEMORIES)

@@ -109,7 +109,13 @@ def test_fleet_plan_review_and_apply(agents: Path) -> None:
 
 @pytest.mark.parametrize(
     ("part", "whole", "text"),
-    [(9_997, 10_000, "99.9%"), (1, 100_000, "0.1%"), (4, 4, "100.0%"), (0, 4, "0.0%"), (0, 0, "–")],
+    [
+        (9_997, 10_000, "99.9%"),
+        (1, 100_000, "<0.1%"),
+        (4, 4, "100.0%"),
+        (0, 4, "0.0%"),
+        (0, 0, "–"),
+    ],
 )
 def test_share_of_some_is_neither_none_nor_all(part: int, whole: int, text: str) -> None:
     assert _percent(part, whole) == text

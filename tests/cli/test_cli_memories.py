@@ -275,7 +275,9 @@ def test_floor_plans_are_applied_and_undone(twins: Path, tmp_path: Path) -> None
     assert "superseded  2 memories" in receipt
     assert len(memlab.load(twins).query("active")) == 8
     assert "superseded 2 memories" in run("archive", twins).output
-    assert f"2 memories restored into {twins}" in run("restore", twins, undo_in(receipt)).output
+    assert (
+        f"2 memories are active again in {twins}" in run("restore", twins, undo_in(receipt)).output
+    )
     assert len(memlab.load(twins).query("active")) == 10
     for arguments in (("--id", "d1"), ("--supersede", "d4=s1")):
         assert "superseded  1 memory" in output_of("floor", twins, *arguments, "--apply")

@@ -154,6 +154,14 @@ def test_notebooks_of_another_store_are_rejected(store: Path, tmp_path: Path) ->
     assert "name another folder with --folder" in output
 
 
+def test_lab_refuses_a_file_that_is_no_store(tmp_path: Path) -> None:
+    file = tmp_path / "make.py"
+    file.write_text("print('no store')\n")
+    folder = tmp_path / "notebooks"
+    assert "is not a SQLite database" in output_of("lab", file, "--folder", folder, code=2)
+    assert not folder.exists()
+
+
 def test_lab_server_replaces_the_command_process(tmp_path: Path) -> None:
     """Ctrl-C, signals and the exit code then belong to the server."""
     (tmp_path / "jupyterlab.py").write_text("import os, sys; print(os.getpid()); sys.exit(7)")

@@ -173,7 +173,7 @@ def test_saved_retire_can_be_overridden(store: Path) -> None:
     listed = output_of("archive", store)
     assert "applied  retired 60 memories\n" in listed
     assert f"undo: memlab restore {store} {digest}    " in listed
-    assert output_of("restore", store, digest).startswith("60 memories restored")
+    assert output_of("restore", store, digest).startswith("60 memories are active again")
     output_of("compact", store, "--keep-recent", 20, "--delete", "--save")
     assert not settings_of(store).retire
 

@@ -417,7 +417,7 @@ def test_undo_restores_lines_without_retired_md(tmp_path: Path) -> None:
     assert "neither" in checks["retired_lines"].summary
     assert "RETIRED.md" in checks["index_links"].summary
     words = output_of("restore", folder, receipt.digest[:12])
-    assert "4 memories restored" in words
+    assert "4 memories are active again" in words
     assert "back already" not in words
     assert state(folder) == before
     assert "retired_lines" not in {check.name for check in doctor(folder).checks}

@@ -177,7 +177,9 @@ def test_cap_that_costs_more_than_a_larger_one_has_a_note(tmp_path: Path) -> Non
     write_index(folder, lines)
     sized = memlab.size(folder, now=NOW)
     table = sized.advice.table(sized.sizing.at([200, 220, 260]))
-    assert "; 200 and 220 take more tokens than a larger cap: the index is cut" in table.remark
+    assert (
+        "; 200 and 220 take more tokens than a larger cap: a start loads only part" in table.remark
+    )
     table = sized.advice.table(sized.sizing.at([10, 20, 260]))
     assert "more tokens than a larger cap" not in table.remark
 

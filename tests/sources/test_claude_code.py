@@ -585,7 +585,7 @@ def test_report_shows_reads_lost_by_the_index_cut(long_index: Path) -> None:
     def text_of_cut_section(examined: Findings) -> str:
         (section,) = [section for section in sections_of(examined) if section.anchor == "cut"]
         rows = [str(row) for row in section.tables[0].rows]
-        return "\n".join([*section.words, *rows])
+        return "\n".join([*section.paragraphs, *rows])
 
     without_log = text_of_cut_section(examine(long_index, now=now, keep_recent=146))
     assert "Transcripts record which memories are read. memlab harvest" in without_log
