@@ -1,5 +1,6 @@
 """Apply a plan to its store: archive the memories it deletes, delete them, verify the result."""
 
+import json
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -304,7 +305,7 @@ def _apply_locked(change: PlannedChange) -> Receipt:
     )
     with archive.adding_entry(
         new_entry,
-        _copies(writer, to_delete),
+        _copies(writer, change.source, to_delete),
         at=change.now,
         identity_sample=writer.identity_sample(memory.key for memory in plan.memories),
         on_step=change.on_step,
@@ -395,12 +396,15 @@ def _private_keys(change: PlannedChange) -> frozenset[Key]:
     return private
 
 
-def _copies(reader: Reader, memories: Sequence[PlannedMemory]) -> Iterator[NewCopy]:
+def _copies(reader: Reader, source: Source, memories: Sequence[PlannedMemory]) -> Iterator[NewCopy]:
     """Yield the copies of memories for the archive.
 
     Raise StalePlanError if a memory is missing: some kinds of store cannot be locked, so another
-    process may have deleted it since the check.
+    process may have deleted it since the check. Raise ArchiveError if a restore would refuse a
+    record.
     """
+    # The conformance suite holds the records of memlab's own sources.
+    is_own_source = type(source).__module__.startswith("memlab.")
     for memory, record in _with_records(reader, memories):
         if record is None:
             raise errors.StalePlanError(
@@ -408,7 +412,21 @@ def _copies(reader: Reader, memories: Sequence[PlannedMemory]) -> Iterator[NewCo
                 "was deleted: make a new plan",
                 memory_ids=(memory.memory_id,),
             )
+        if not is_own_source:
+            _check_restorable(source, memory, record)
         yield NewCopy(memory.key, record, memory.reason, plans.planned_row(memory))
+
+
+def _check_restorable(source: Source, memory: PlannedMemory, record: bytes) -> None:
+    """Raise ArchiveError if a restore would refuse the record of a memory."""
+    try:
+        source.check_record(memory.key, record, json.loads(record))
+    except ValueError as error:
+        raise errors.ArchiveError(
+            f"nothing was deleted: {type(source).__name__} wrote a record of "
+            f"{memory.memory_id!r:.80} that its check_record refuses ({error}), so it could not "
+            "be restored; mend the source"
+        ) from error
 
 
 def _with_records(

@@ -15,6 +15,7 @@ import pytest
 import memlab
 from memlab.errors import ArchiveError, BadRowError, StoreError
 from memlab.sources.readers import Key
+from memlab.store.shapes import fields, integer
 from memlab.systems.odek import EpisodeIndex, Odek
 from memlab.testing.conformance import DeletingSuite, delete_all, fingerprints, put_back, records_of
 from memlab.testing.labs import MODES, TEXTS, Lab
@@ -308,3 +309,20 @@ def test_restore_rejects_a_missing_file_of_another_entry(many: Path) -> None:
     with pytest.raises(ArchiveError, match="nothing was restored"):
         memlab.restore(receipt)
     assert memlab.restore(receipt, ids=["s1", "s2"]).memories == 2
+
+
+class UnrestorableOdek(Odek):
+    """A source of one's own whose check refuses what the base class writes."""
+
+    place = staticmethod(fields({"position": integer()}))
+
+
+def test_record_that_a_restore_would_refuse_is_not_deleted(tmp_path: Path) -> None:
+    folder = write_odek(tmp_path / "odek", ["first", "second", "third"])
+    before = files_in(folder)
+    source = UnrestorableOdek(folder)
+    plan = memlab.plan(source, memlab.KeepRecent(1))
+    with pytest.raises(ArchiveError, match="nothing was deleted: UnrestorableOdek wrote a record"):
+        memlab.apply(plan, store=source)
+    assert files_in(folder) == before
+    assert len(memlab.load(folder)) == 3
