@@ -125,7 +125,7 @@ def test_panels_of_a_notebook_use_the_log_of_its_cell(tmp_path: Path) -> None:
     assert panels == [answer] * 3
     percent, _ = answer
     pages = "\n".join(outputs)
-    assert re.findall(r"memories: [\d /()+]+ = (\d+)%", pages) == [percent]
+    assert re.findall(r"weight of this store: [\d /()+]+ = (\d+)%", pages) == [percent]
     (written_by_law,) = re.findall(r"where ([\d,]+) prunable memories have been written", pages)
     written_so_far, *_ = re.findall(r"([\d,]+) were so far", pages)
     assert written_by_law == written_so_far
