@@ -260,7 +260,8 @@ class MemoryBrowser(DisplayMixin):
         self._filter()
 
     def show_all(self) -> None:
-        """Show all memories again."""
+        """Show all memories again, with none of them selected."""
+        self.grid.selected_rows = []
         self.period.limits = self._limits_of_all
         self.show_groups()
 

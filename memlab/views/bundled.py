@@ -152,7 +152,7 @@ def _has_parameters(cell: "NotebookNode") -> bool:
 def facts_of(source: Source, *, now: datetime, log: Path | None = None) -> StoreFacts:
     """Return the parameters of a store's notebooks, and the needs that the store meets.
 
-    Raise StoreError if the store cannot be read.
+    Raise StoreError if the store cannot be read. A server may only be down.
     """
     name = str(store_file(source.name).resolve()) if source.is_native_format else source.name
     parameters: dict[str, Any] = {"store": name, "now": now.isoformat(timespec="seconds")}
@@ -168,9 +168,10 @@ def facts_of(source: Source, *, now: datetime, log: Path | None = None) -> Store
 
     try:
         history = StoreHistory.of(source, log, call="memlab lab", now=now).with_references()
-    except StoreError:
-        raise  # no notebook can answer anything on what is no store
-    except MemlabError:
+    except MemlabError as error:
+        # No notebook can answer anything on a file that is no store.
+        if isinstance(error, StoreError) and not source.is_server:
+            raise
         # All cells are kept: the cell that reads the store then shows the error.
         possible_needs = set(_NEEDS_OF_MEMORIES)
         if source.is_native_format:
