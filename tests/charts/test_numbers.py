@@ -39,9 +39,7 @@ from tests.charts.reading import (
     written,
 )
 from tests.support.frames import START, make_episodes, make_references
-from tests.support.histories import simulate_history
-
-History = tuple[pd.DataFrame, pd.DataFrame]
+from tests.support.histories import HistoryFrames, simulate_history
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +61,7 @@ def searched() -> AgeOrUse:
 
 
 @pytest.fixture(scope="module")
-def history() -> History:
+def history() -> HistoryFrames:
     return simulate_history(2, "steady", rows=1200)
 
 
@@ -221,7 +219,7 @@ def test_unread_group_has_a_limit_and_no_dot(searched: AgeOrUse) -> None:
 # Policies
 
 
-def test_a_comparison_of_few_references_starts_at_zero(history: History) -> None:
+def test_a_comparison_of_few_references_starts_at_zero(history: HistoryFrames) -> None:
     table = compare(*history, [KeepRecent(50), ValueCap(50)]).table
     ax = charts.plot_comparison(table)
     assert ax.get_ylim()[0] == 0  # the axis starts at zero for few marks
@@ -230,7 +228,7 @@ def test_a_comparison_of_few_references_starts_at_zero(history: History) -> None
     assert "keep all: " in note(ax)
 
 
-def test_retired_policies_have_explained_hollow_markers(history: History) -> None:
+def test_retired_policies_have_explained_hollow_markers(history: HistoryFrames) -> None:
     ax = charts.plot_comparison(compare(*history, [ValueCap(50)], retire=True).table)
     assert line_named(ax, "value").get_markerfacecolor() == LIGHT.by_use
     assert line_named(ax, "value, retired").get_markerfacecolor() == LIGHT.paper
@@ -244,7 +242,7 @@ class Chosen(KeepRecent):
     ranks_by = "use"
 
 
-def test_policy_has_one_colour_and_marker_in_every_chart(history: History) -> None:
+def test_policy_has_one_colour_and_marker_in_every_chart(history: HistoryFrames) -> None:
     by_age = [KeepRecent(80), TimeToLive(timedelta(hours=20))]
     by_use = [ValueCap(80), Chosen(80), Pipeline(KeepRecent(90), ValueCap(80))]
     replays = [replay(*history, policy) for policy in (*by_age, *by_use)]

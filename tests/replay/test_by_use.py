@@ -11,13 +11,11 @@ from memlab import columns as c
 from memlab.evidence.usage import share_with_limits
 from memlab.policies import Activation
 from memlab.replay import BudgetByUse, budget_by_use, replay
-
-World = tuple[pd.DataFrame, pd.DataFrame]
-"""Memories, and the references to them."""
+from tests.support.histories import HistoryFrames
 
 
 @pytest.fixture(scope="module")
-def searched() -> World:
+def searched() -> HistoryFrames:
     """Return the past of the bundled searched store and its references."""
     store = memlab.store_path("looked_up")
     past = memlab.load_past(store)
@@ -26,7 +24,7 @@ def searched() -> World:
 
 
 @pytest.fixture(scope="module")
-def budget(searched: World) -> BudgetByUse:
+def budget(searched: HistoryFrames) -> BudgetByUse:
     """Return the budget for the searched store with a target that it meets."""
     return budget_by_use(*searched, target=0.6)
 
@@ -53,7 +51,9 @@ def test_budget_is_the_smallest_meeting_the_target(budget: BudgetByUse) -> None:
     assert f"--max-tokens {budget.likely} --retire" in budget.next_steps()[0]
 
 
-def test_likely_budget_serves_its_share_in_a_replay(searched: World, budget: BudgetByUse) -> None:
+def test_likely_budget_serves_its_share_in_a_replay(
+    searched: HistoryFrames, budget: BudgetByUse
+) -> None:
     past, references = searched
     assert budget.likely is not None
     is_late = references[c.AT_POSITION] >= 0.75 * len(past)
@@ -70,7 +70,7 @@ def test_likely_budget_serves_its_share_in_a_replay(searched: World, budget: Bud
     assert served == pytest.approx(budget.table.loc[budget.likely, "served"], abs=0.05)
 
 
-def test_smaller_token_budget_reports_share_served(searched: World) -> None:
+def test_smaller_token_budget_reports_share_served(searched: HistoryFrames) -> None:
     past, references = searched
     most = round(0.15 * past[c.TOKENS].sum())
     budget = budget_by_use(past, references, target=0.6, token_budget=most)
@@ -101,7 +101,7 @@ def test_answer_without_a_budget_gives_the_reason() -> None:
             assert not answered.next_steps()
 
 
-def test_past_without_reads_gives_no_budget(searched: World) -> None:
+def test_past_without_reads_gives_no_budget(searched: HistoryFrames) -> None:
     past, references = searched
     budget = budget_by_use(past, references[:0])
     assert budget.reads == 0
@@ -110,7 +110,9 @@ def test_past_without_reads_gives_no_budget(searched: World) -> None:
     assert "too few reads" in str(budget_by_use(past[:0], references[:0]))
 
 
-def test_result_for_loaded_memories_has_a_caveat(searched: World, budget: BudgetByUse) -> None:
+def test_result_for_loaded_memories_has_a_caveat(
+    searched: HistoryFrames, budget: BudgetByUse
+) -> None:
     past, references = searched
     assert "no public log shows how agents use memories that they have loaded" in str(budget)
     recalled = past.copy()

@@ -14,14 +14,11 @@ from memlab.policies import ImportanceBudget, KeepAll, ValueCap
 from memlab.replay import batch, compare, offline_optimum, overlap, replay, replay_each
 from memlab.replay.result import Comparison
 from tests.support.frames import make_episodes, make_frame, row
-from tests.support.histories import simulate_history
-
-World = tuple[pd.DataFrame, pd.DataFrame]
-"""Memories, and the references to them."""
+from tests.support.histories import HistoryFrames, simulate_history
 
 
 @pytest.fixture(scope="module")
-def history() -> World:
+def history() -> HistoryFrames:
     frame, references = simulate_history(5, "steady", rows=800)
     frame[c.IMPORTANCE] = np.random.default_rng(0).random(len(frame))
     return frame, references
@@ -37,7 +34,7 @@ POLICIES: list[Policy] = [
 ]
 
 
-def test_served_share_is_at_most_the_offline_bound(history: World) -> None:
+def test_served_share_is_at_most_the_offline_bound(history: HistoryFrames) -> None:
     table = compare(*history, POLICIES).table
     assert (table["served"] <= table["offline_optimum"] + 1e-12).all()
     best = offline_optimum(*history, 30)
@@ -68,7 +65,7 @@ def is_interruptible(*_: object, **__: object) -> bool:
 
 
 def test_workers_ignore_the_interrupt_signal(
-    history: World, monkeypatch: pytest.MonkeyPatch
+    history: HistoryFrames, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch, "_replay_one", is_interruptible)
     flags = replay_each(*history, POLICIES, workers=2)
@@ -77,7 +74,7 @@ def test_workers_ignore_the_interrupt_signal(
     assert is_interruptible()
 
 
-def test_results_do_not_depend_on_the_number_of_workers(history: World) -> None:
+def test_results_do_not_depend_on_the_number_of_workers(history: HistoryFrames) -> None:
     frame, references = history
     alone = replay_each(frame, references, POLICIES, workers=1)
     together = replay_each(frame, references, POLICIES, workers=2)
@@ -88,7 +85,7 @@ def test_results_do_not_depend_on_the_number_of_workers(history: World) -> None:
         pd.testing.assert_frame_equal(single.boot, other.boot)
 
 
-def test_overlap_counts_rows_deleted_by_both(history: World) -> None:
+def test_overlap_counts_rows_deleted_by_both(history: HistoryFrames) -> None:
     frame, references = history
     replays = replay_each(frame, references, POLICIES[:2])
     by_newest, by_budget = replays
@@ -117,12 +114,14 @@ TWO_POLICIES = [KeepRecent(30), ValueCap(30, half_life="8h")]
 
 
 @pytest.fixture(scope="module")
-def retiring_table(history: World) -> pd.DataFrame:
+def retiring_table(history: HistoryFrames) -> pd.DataFrame:
     """Compare two policies and their retirement."""
     return compare(*history, TWO_POLICIES, retire=True).table
 
 
-def test_retiring_rows_follow_deleting_rows(history: World, retiring_table: pd.DataFrame) -> None:
+def test_retiring_rows_follow_deleting_rows(
+    history: HistoryFrames, retiring_table: pd.DataFrame
+) -> None:
     plain = compare(*history, TWO_POLICIES).table
     table = retiring_table
     assert table["retire"].tolist() == [False, True, False, True, False]
@@ -136,7 +135,7 @@ def test_retiring_rows_follow_deleting_rows(history: World, retiring_table: pd.D
 
 
 def test_share_served_by_retiring_equals_its_replay(
-    history: World, retiring_table: pd.DataFrame
+    history: HistoryFrames, retiring_table: pd.DataFrame
 ) -> None:
     served = retiring_table["served"].tolist()
     recent, recent_retired, value_cap, value_cap_retired, _ = served
@@ -175,7 +174,7 @@ def test_next_step_retires_if_that_is_best(
     assert phrase in "\n".join(steps)
 
 
-def test_next_step_is_the_cheapest_sufficient_cap(history: World) -> None:
+def test_next_step_is_the_cheapest_sufficient_cap(history: HistoryFrames) -> None:
     table = compare(*history, [KeepRecent(cap) for cap in (30, 400, 700)]).table
     good = [cap for cap in (30, 400, 700) if table.loc[f"recent {cap}", "served"] >= 0.9]
     assert 30 not in good
@@ -198,7 +197,7 @@ def test_policies_without_effect_share_one_line() -> None:
     assert f"left out: {left_out}" in text
 
 
-def test_floor_is_counted_separately(history: World) -> None:
+def test_floor_is_counted_separately(history: HistoryFrames) -> None:
     memories, references = history
     frame = memories.copy()
     frame.loc[:9, [c.LOAD_BEARING, c.PRUNABLE]] = True, False
@@ -207,7 +206,7 @@ def test_floor_is_counted_separately(history: World) -> None:
     assert table.loc["recent 0", "boot_memories_mean"] < 10.01
 
 
-def test_out_of_range_arguments_are_named(history: World) -> None:
+def test_out_of_range_arguments_are_named(history: HistoryFrames) -> None:
     with pytest.raises(ValueError, match="workers=0"):
         replay_each(*history, POLICIES, workers=0)
     with pytest.raises(ValueError, match="of='kept'"):

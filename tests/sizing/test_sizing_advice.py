@@ -20,14 +20,17 @@ from memlab.sizing.curve import in_tokens
 from memlab.sizing.prior import mixture_prior
 from memlab.views import Recommendation
 from tests.support.frames import make_episodes, make_references
-from tests.support.histories import recommend_budget, recorded, simulate_history, work
+from tests.support.histories import (
+    HistoryFrames,
+    recommend_budget,
+    recorded,
+    simulate_history,
+    work,
+)
 from tests.support.stores import run_sql
 
-World = tuple[pd.DataFrame, pd.DataFrame]
-"""Memories, and the references to them."""
 
-
-def near(rows: int = 1000, *, references: int = 200, **columns: Any) -> World:
+def near(rows: int = 1000, *, references: int = 200, **columns: Any) -> HistoryFrames:
     """Return a history whose references all lie within twenty rows; keywords are columns."""
     rng = np.random.default_rng(0)
     at = np.sort(rng.integers(30, rows, references))
@@ -180,7 +183,7 @@ def test_cap_from_many_own_references_is_near_their_reach() -> None:
         assert phrase in str(advice)
 
 
-def far_end() -> World:
+def far_end() -> HistoryFrames:
     """Return a history in which every fourth reference goes back two thirds of it."""
     frame = make_episodes(2000)
     at = np.arange(1200, 2000, 4)
@@ -188,7 +191,7 @@ def far_end() -> World:
     return frame, make_references(frame, at, distance)
 
 
-def small() -> World:
+def small() -> HistoryFrames:
     """Return a hundred memories; references of every second ten reach sixty rows back."""
     frame = make_episodes(100)
     at = np.arange(60, 100)
@@ -196,7 +199,7 @@ def small() -> World:
     return frame, make_references(frame, at, np.where(reaches_far, 60, 2))
 
 
-def dangling() -> World:
+def dangling() -> HistoryFrames:
     """Return a history with one reference to a missing memory."""
     frame, references = near(references=900)
     references.loc[0, c.TARGET_POSITION] = 5000
@@ -206,7 +209,7 @@ def dangling() -> World:
 class VerdictCase(NamedTuple):
     """A history, the arguments of a recommendation, and the expected result."""
 
-    world: Callable[[], World]
+    world: Callable[[], HistoryFrames]
     arguments: dict[str, float]
     verdict: Verdict
     condition: str
@@ -287,7 +290,7 @@ def test_references_served_by_every_cap_lower_the_cap() -> None:
     assert at_zero["served_own"] == pytest.approx(1 / 3)
 
 
-def two_kinds() -> World:
+def two_kinds() -> HistoryFrames:
     """Return a history of near references with two hundred tokens of decisions and skills."""
     frame, references = near(references=900, kind="episodic")
     facts = [("semantic", 120), ("procedural", 50), ("semantic", 30)]

@@ -21,6 +21,9 @@ from tests.support.stores import Row, row
 
 Floats = npt.NDArray[np.float64]
 
+HistoryFrames = tuple[pd.DataFrame, pd.DataFrame]
+"""Memories, and the references to them."""
+
 DRIFTS = ("steady", "growing", "shrinking", "wandering")
 
 
@@ -29,9 +32,7 @@ def recommend_budget(memories: Any, *references: Any, target: float = 0.9, **ter
     return advise(in_tokens(prepare_sizing(memories, *references, **terms)), target=target)
 
 
-def simulate_history(
-    seed: int, drift: str, *, rows: int | None = None
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+def simulate_history(seed: int, drift: str, *, rows: int | None = None) -> HistoryFrames:
     """Draw episodes and references, determined by the seed."""
     rng = np.random.default_rng(seed)
     if rows is None:
@@ -64,7 +65,7 @@ def _bursts(rng: np.random.Generator, rows: int) -> Floats:
     return pace / pace.mean()
 
 
-def work(rows: int = 1600, *, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
+def work(rows: int = 1600, *, seed: int = 0) -> HistoryFrames:
     """Return a history in which only long texts tagged ``core`` are needed later."""
     rng = np.random.default_rng(seed)
     is_core = rng.random(rows) < 0.3
@@ -80,7 +81,7 @@ def work(rows: int = 1600, *, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame
     return frame, make_references(frame, at, distance[at])
 
 
-def recorded() -> tuple[pd.DataFrame, pd.DataFrame]:
+def recorded() -> HistoryFrames:
     """Return the history of :func:`work` with its references written in the rows."""
     frame, references = work()
     targets_at: dict[int, list[str]] = {}
