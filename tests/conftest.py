@@ -106,7 +106,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     worker = getattr(config, "workerinput", None)
     if worker:
-        leaves_out_slow_tests = worker[LEAVES_OUT]
+        leaves_out_slow_tests = worker[WORKER_KEY]
     else:
         names_no_test = config.args_source is config.ArgsSource.TESTPATHS
         leaves_out_slow_tests = names_no_test and not config.option.all
@@ -116,7 +116,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 LEAVES_OUT_SLOW_TESTS = pytest.StashKey[bool]()
-LEAVES_OUT = "leaves_out_slow_tests"
+WORKER_KEY = "leaves_out_slow_tests"
 """Name under which the controller sends the decision to its workers."""
 QUICK = 6
 """Examples of a property in a run that leaves out slow tests."""
@@ -124,7 +124,7 @@ QUICK = 6
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    node.workerinput[LEAVES_OUT] = node.config.stash[LEAVES_OUT_SLOW_TESTS]
+    node.workerinput[WORKER_KEY] = node.config.stash[LEAVES_OUT_SLOW_TESTS]
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
