@@ -13,6 +13,7 @@ import memlab
 from memlab.clock import EARLIEST, LATEST, moment_and_zone, shifted
 from memlab.systems.memforge import _moment
 from tests.support.claude_store import write_index, write_memory
+from tests.support.properties import all_but
 from tests.support.shell import output_of, typed
 from tests.support.stores import episodes, row, write_rows
 
@@ -42,10 +43,7 @@ def date_rows(store: Path, edge: str, which: str) -> None:
         connection.execute(f"UPDATE memory_items SET created_at = ? {condition}", (edge,))
 
 
-@pytest.mark.parametrize(
-    "edge",
-    [edge if edge in ON_A_PAGE else pytest.param(edge, marks=pytest.mark.long) for edge in EDGES],
-)
+@pytest.mark.parametrize("edge", all_but(EDGES, set(EDGES) - set(ON_A_PAGE)))
 @pytest.mark.parametrize("which", ["one", "all", "files"])
 def test_report_with_extreme_dates_is_written(tmp_path: Path, edge: str, which: str) -> None:
     if which == "files":

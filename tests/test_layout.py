@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import memlab
+from tests.support.properties import all_but
 from tests.support.stores import episodes, row, write_rows
 
 PACKAGE = Path(__file__).resolve().parent.parent / "memlab"
@@ -248,14 +249,7 @@ SLOW_EXAMPLES = {
 """Modules whose examples take more than a second."""
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, marks=pytest.mark.long) if path in SLOW_EXAMPLES else path
-        for path in MODULES
-    ],
-    ids=lambda path: path.stem,
-)
+@pytest.mark.parametrize("path", all_but(MODULES, SLOW_EXAMPLES), ids=lambda path: path.stem)
 def test_docstring_examples_run(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

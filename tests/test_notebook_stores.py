@@ -29,6 +29,7 @@ from tests.support.notebook_stores import (
     write_episodes,
     write_notebooks_for,
 )
+from tests.support.properties import all_but
 from tests.support.stores import episodes, row, write_rows
 
 SMALL = ("empty", "decision left", "sixty")
@@ -52,12 +53,7 @@ ANSWERED = {
 """The notebooks whose question each store can answer, by number."""
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        name if name in SMALL else pytest.param(name, marks=pytest.mark.long) for name in STORES
-    ],
-)
+@pytest.fixture(scope="module", params=all_but(STORES, STORES.keys() - SMALL))
 def written(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, list[Path]]]:
@@ -234,13 +230,7 @@ ONLY_WITH_ALL = ("compacted to three", "restored", "retired")
 
 
 @pytest.mark.usefixtures("no_rendering")
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(name, marks=pytest.mark.long) if name in ONLY_WITH_ALL else name
-        for name in CHANGES
-    ],
-)
+@pytest.mark.parametrize("change", all_but(CHANGES, ONLY_WITH_ALL))
 def test_a_rerun_on_a_changed_store_answers_in_words(change: str, tmp_path: Path) -> None:
     store = write_episodes(tmp_path / "memory.db", 60)
     paths = write_notebooks_for(store, tmp_path / "notebooks")

@@ -38,6 +38,7 @@ from memlab.replay import label_of, overlap, replay_each, summarise
 from memlab.sizing import law_lines, survivors
 from tests.charts.reading import assert_within_its_figure, drawn, note, title, written
 from tests.support.frames import START, make_episodes, make_frame, row
+from tests.support.properties import all_but
 
 PICTURES = Path(__file__).parent / "pictures"
 DOTS_PER_INCH = 40
@@ -164,9 +165,9 @@ def charts_of(name: str) -> dict[str, "partial[Axes]"]:
 
 @cache
 def axes_of(name: str) -> dict[str, Axes]:
-    """Draw every chart of a kind of frame once for all tests; the tests do not change them.
+    """Draw every chart of a kind of frame, once for all tests; check that drawing changes no frame.
 
-    Drawing a chart changes no frame.
+    The tests do not change the charts.
     """
     axes = {}
     for chart, draw in charts_of(name).items():
@@ -232,13 +233,7 @@ def test_every_plot_function_is_tested() -> None:
     assert {name for name in plots.__all__ if name.startswith("plot_")} <= tested
 
 
-@pytest.mark.parametrize(
-    "frame",
-    [
-        pytest.param(name, marks=[] if name in QUICK_FRAMES else [pytest.mark.long])
-        for name in FRAMES
-    ],
-)
+@pytest.mark.parametrize("frame", all_but(FRAMES, FRAMES.keys() - QUICK_FRAMES))
 def test_chart_has_a_title_and_fits_its_figure(frame: str) -> None:
     for ax in axes_of(frame).values():
         assert title(ax)

@@ -21,6 +21,7 @@ from memlab.replay import compare
 from memlab.sizing import advise, age_ranks, backtest_cap, cap_curve
 from memlab.sources.opening import open_source
 from tests.support.histories import recommend_budget, recorded_rows
+from tests.support.properties import all_but
 from tests.support.shell import output_of
 from tests.support.stores import write_rows
 
@@ -82,13 +83,7 @@ ONLY_WITH_ALL = ("once, at the end", "once, to zero")
 """Compactions of which others test the same in several steps."""
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(name, marks=pytest.mark.long) if name in ONLY_WITH_ALL else name
-        for name in COMPACTIONS
-    ],
-)
+@pytest.fixture(scope="module", params=all_but(COMPACTIONS, ONLY_WITH_ALL))
 def compacted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     parts, compact = COMPACTIONS[request.param]
     return write_in_parts(tmp_path_factory.mktemp("compacted") / "memory.db", parts, compact)

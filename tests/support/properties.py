@@ -1,6 +1,6 @@
 """Number of examples of a property, and the share of cases that a default run tries."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Container, Iterable
 from itertools import cycle, islice, product
 from typing import Any
 
@@ -22,6 +22,15 @@ def examples(count: int) -> int:
 def one_in(count: int) -> int:
     """Return the step between tried cases: `count` by default, 1 with ``--all``."""
     return 1 if settings().max_examples >= USUAL else count
+
+
+def all_but(values: Iterable[Any], long: Container[Any]) -> list[Any]:
+    """Return values for ``parametrize``; those in `long` are left to ``--all``."""
+    parameters = []
+    for value in values:
+        marks = [pytest.mark.long] if value in long else []
+        parameters.append(pytest.param(value, marks=marks))
+    return parameters
 
 
 def crossed(*choices: Collection[Any]) -> list[Any]:

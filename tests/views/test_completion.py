@@ -13,6 +13,7 @@ from IPython.core.interactiveshell import InteractiveShell
 import memlab
 from memlab import columns as c
 from memlab import fleet
+from tests.support.properties import all_but
 
 STORE = memlab.store_path("three_hundred_issues")
 
@@ -107,13 +108,7 @@ def completed(
     return Completed(case.make(tmp_path_factory.mktemp("store")), case.names)
 
 
-@pytest.mark.parametrize(
-    "completer",
-    [
-        pytest.param(name, marks=pytest.mark.long) if name == SLOW_COMPLETER else name
-        for name in COMPLETERS
-    ],
-)
+@pytest.mark.parametrize("completer", all_but(COMPLETERS, [SLOW_COMPLETER]))
 def test_completion_offers_the_public_names(completed: Completed, completer: str) -> None:
     offered = COMPLETERS[completer](completed.result)
     assert completed.names <= offered
