@@ -9,7 +9,7 @@ import pandas as pd
 
 from memlab import arguments
 from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_TARGET, DEFAULT_UNTIL
-from memlab.evidence.past import HistoryLike
+from memlab.evidence.past import HistoryLike, source_of
 from memlab.growth.context import CONTEXT_WINDOW
 from memlab.settings import SETTINGS, Settings
 from memlab.sizing.advice import Advice, BudgetAdvice
@@ -21,6 +21,7 @@ from memlab.sizing.curve import (
     in_tokens,
     prepared,
 )
+from memlab.sources.opening import settings_of
 from memlab.text import counted, percent, percent_as_given
 
 _VERDICTS_WITHOUT_NUMBER: Final = {Verdict.NOTHING_PRUNABLE, Verdict.FLOOR_EXCEEDS_BUDGET}
@@ -75,7 +76,8 @@ def recommend_cap(
     Parameters
     ----------
     frame : DataFrame, path, URL, SqliteMemoryStore or Source
-        A frame from ``memlab.load_past``, or a store, whose history is loaded.
+        A frame from ``memlab.load_past``, or a store, whose history is loaded. The answer compares
+        a start with the ``context_window`` of the store's ``memlab.toml``, else with 200,000.
     references : DataFrame, optional
         References from ``find_references``. The default is those of the frame, or of the store and
         the logs in its ``memlab.toml``.
@@ -108,7 +110,10 @@ def recommend_cap(
     """
     call = "memlab.recommend_cap"
     sizing = prepared(frame, references, confidence, until, call=call)
-    return advise(sizing, target=target, token_budget=token_budget)
+    advice = advise(sizing, target=target, token_budget=token_budget)
+    source = source_of(frame)
+    window = None if source is None else settings_of(source).context_window
+    return advice if window is None else replace(advice, context_window=window)
 
 
 def recommend(

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+from memlab.settings import NUMBERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,10 @@ class NumberKind:
     share_columns: Mapping[str, str]
     cost_columns: Mapping[str, str]
     column_note: str
+
+    def policy_with(self, number: int) -> dict[str, Any]:
+        """Return the policy that enforces a number, by its keys in a settings file."""
+        return {"name": self.policy, NUMBERS[self.policy]: number}
 
 
 CAP: Final = NumberKind(

@@ -10,10 +10,21 @@ from memlab.sources.opening import save_store_settings, settings_of
 
 
 class SavedNumber(NamedTuple):
-    """The file that a number was saved in, and how long the number is valid, in words."""
+    """The file that a number was saved in, and how long the number is valid.
+
+    Attributes
+    ----------
+    file : Path
+        The settings file.
+    validity : str
+        How long the number is valid, in words.
+    is_automatic : bool
+        Whether the settings keep the number ``"auto"``, so that the goal alone was saved.
+    """
 
     file: Path
     validity: str
+    is_automatic: bool
 
 
 def save_number(
@@ -41,11 +52,12 @@ def save_number(
     """
     settings = settings_of(source)
     saved_policy = settings.policy or {}
-    if settings.is_auto and saved_policy["name"] == policy["name"]:
+    is_automatic = settings.is_auto and saved_policy["name"] == policy["name"]
+    if is_automatic:
         new_policy = dict(saved_policy)
         validity = 'its number stays "auto", found each time'
     else:
         new_policy = {**policy, SIZED: sized.to_setting()}
         validity = f"until {sized.until:,} episodes are written; {sized.memories:,} were so far"
     file = save_store_settings(source, {"policy": new_policy, **goal})
-    return SavedNumber(file, validity)
+    return SavedNumber(file, validity, is_automatic)

@@ -23,10 +23,13 @@ from memlab.errors import MemlabError
 from memlab.evidence.past import HistoryLike, present_rows, source_of
 from memlab.evidence.store_history import with_references
 from memlab.evidence.usage import AgeOrUse, age_or_use
+from memlab.growth.context import CONTEXT_WINDOW
 from memlab.lazy import import_extra
-from memlab.settings import NO_SETTINGS, NUMBERS, SIZED, Sized
+from memlab.settings import NO_SETTINGS, Sized
 from memlab.sizing import Advice, Sizing, Verdict, advise, prepare_sizing
 from memlab.sizing.goal import SizingGoal
+from memlab.sizing.number_kinds import CAP
+from memlab.sizing.saving import save_number
 from memlab.sources.opening import open_source, save_store_settings, settings_of
 from memlab.text import command, counted, for_terminal, percent, percent_as_given
 
@@ -113,7 +116,7 @@ class SizingPanel:
     0.8
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of the goal are separate controls
         self,
         sizing: Sizing,
         past: pd.DataFrame,
@@ -121,9 +124,11 @@ class SizingPanel:
         store: str,
         target: float,
         token_budget: int | None,
+        context_window: int = CONTEXT_WINDOW,
         usage: AgeOrUse | None = None,
     ) -> None:
         self._sizing = sizing
+        self._context_window = context_window
         self._store = store
         self._usage = usage
         present = present_rows(past)
@@ -308,6 +313,7 @@ class SizingPanel:
     def _advice_for(self, target: float, token_budget: int | None) -> Advice:
         """Return the recommendation for a goal, with the store's name for commands."""
         advice = advise(self._sizing, target=target, token_budget=token_budget)
+        advice = replace(advice, context_window=self._context_window)
         return advice if self._store == ANY_STORE else replace(advice, store=self._store)
 
     def _recommended_clicked(self, _: Any) -> None:
@@ -319,18 +325,19 @@ class SizingPanel:
         """Save the cap, the target and the budget. A recommended cap is saved with its horizon."""
         cap = self.cap
         advice = self.advice
-        policy: dict[str, Any] = {"name": "recent", NUMBERS["recent"]: cap}
-        if cap == advice.keep_recent:
-            sized_at = now_utc().replace(microsecond=0)
-            policy[SIZED] = Sized(sized_at, advice.memories, advice.until).to_setting()
-        settings: dict[str, Any] = {"policy": policy}
-        if advice.target is not None:
-            settings["target"] = advice.target
+        policy = CAP.policy_with(cap)
+        goal: dict[str, Any] = {"target": advice.target}
         if advice.token_budget is not None:
-            settings["token_budget"] = advice.token_budget
+            goal["token_budget"] = advice.token_budget
         try:
-            file = save_store_settings(open_source(self._store), settings)
-            message = f"keep_recent = {cap:,} is saved in {file}"
+            source = open_source(self._store)
+            if cap == advice.keep_recent:
+                sized = Sized(now_utc().replace(microsecond=0), advice.memories, advice.until)
+                saved = save_number(source, policy, sized, goal)
+                message = f"keep_recent = {cap:,} is saved in {saved.file} ({saved.validity})"
+            else:
+                file = save_store_settings(source, {"policy": policy, **goal})
+                message = f"keep_recent = {cap:,} is saved in {file}"
         except MemlabError as error:
             message = str(error)
         self.saved.value = f"<p>{html.escape(message)}</p>"
@@ -400,7 +407,7 @@ class SizingPanel:
         advice = self.advice
         lines = [
             advice.answer,
-            f"verdict: {advice.verdict}: {advice.verdict.meaning}",
+            f"verdict: {advice.verdict_in_words}",
             f"evidence: {advice.evidence}",
         ]
         if advice.track_record:
@@ -479,6 +486,7 @@ def explore(
         store=store,
         target=target,
         token_budget=goal.token_budget,
+        context_window=goal.context_window,
         usage=age_or_use(past, references, confidence=goal.confidence),
     )
 

@@ -89,6 +89,9 @@ def test_panel_is_keyboard_operable_and_agrees_with_curve(
     cap.press("End")
     expect_cap(panel, curve, int(curve.index[-1]))
     assert picture.get_attribute("src") != before
+    copy = panel.get_by_role("button", name="Copy the command")
+    expect(copy).to_be_disabled()  # a cap that deletes nothing has no command
+    expect(copy).to_have_css("opacity", "0.6")
 
     type_into(panel, "exactly", "3000")
     expect(panel.get_by_role("alert").first).to_contain_text("2864")
@@ -105,7 +108,7 @@ def test_panel_is_keyboard_operable_and_agrees_with_curve(
     assert advice.keep_recent is not None
     expect_cap(panel, curve, advice.keep_recent)
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    panel.get_by_role("button", name="Copy the command").click()
+    copy.click()
     expect(panel.get_by_role("button", name="Copied")).to_be_visible()
     copied = page.evaluate("navigator.clipboard.readText()")
     assert copied == panel.locator("pre").inner_text()

@@ -337,6 +337,36 @@ def test_save_button_writes_the_settings_file(tmp_path: Path) -> None:
     assert explore(make_episodes(3)).save.disabled
 
 
+@pytest.mark.usefixtures("no_pictures")
+def test_save_button_keeps_an_automatic_number(tmp_path: Path) -> None:
+    path = memlab.copy_store(STORE, tmp_path / "memory.db")
+    (tmp_path / "memlab.toml").write_text('policy = {name = "recent", keep = "auto"}\n')
+    panel = explore(path, target=0.8)
+    panel.save.click()
+    settings = settings_of(open_source(path))
+    assert settings.is_auto
+    assert settings.target == 0.8
+    assert "its number stays &quot;auto&quot;" in panel.saved.value
+    panel.keep_recent.value = 250
+    panel.save.click()
+    assert settings_of(open_source(path)).keep_recent == 250
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_answer_compares_with_the_window_of_the_settings(tmp_path: Path) -> None:
+    path = memlab.copy_store(STORE, tmp_path / "memory.db")
+    (tmp_path / "memlab.toml").write_text("context_window = 400_000\n")
+    assert " of 400,000)" in explore(path).recommendation.value
+    for memories in (path, memlab.StoreHistory(path)):
+        assert " of 400,000)" in memlab.recommend_cap(memories).answer
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_panel_warns_of_a_start_above_the_context_window(frame: pd.DataFrame) -> None:
+    panel = explore(frame.assign(tokens=frame["tokens"] * 20))
+    assert "but a start still exceeds the context window of 200,000" in panel.recommendation.value
+
+
 def test_explore_writes_nothing_and_accepts_any_valid_target(tmp_path: Path) -> None:
     path = memlab.copy_store(STORE, tmp_path / "memory.db")
     before = path.read_bytes()
