@@ -254,11 +254,11 @@ def _percent(part: float, whole: float) -> str:
 
 
 SHOW_COLUMNS: Final[Columns] = {
-    "memories": "boot_memories",
+    "at start": "boot_memories",
     "prunable": "prunable",
     "tokens": "boot_tokens",
     "floor tokens": "floor_tokens",
-    "prunable tokens": lambda row: _percent(row.prunable_tokens, row.boot_tokens),
+    "prunable share": lambda row: _percent(row.prunable_tokens, row.boot_tokens),
     "written": lambda row: None if row.last_at is None else f"{row.last_at:%Y-%m-%d}",
 }
 
@@ -395,7 +395,8 @@ def size_fleet(
     """Recommend a keep_recent for each store, by its own references and those of its fleet.
 
     Stores of one kind of agent tell more about each other than data from other projects. The
-    columns own and fleet show how much of a number rests on which. The stores are only read.
+    columns own and fleet show how much of a number rests on which. Only --save writes: into the
+    memlab.toml beside each store.
 
     \b
     memlab fleet size '/srv/agents/*/memory.db' --token-budget 20000
@@ -428,9 +429,7 @@ def size_fleet(
     facts = [("caps", f"{len(safe_caps):,} of {counted(len(table), 'stores')}")]
     if len(sized):
         facts += _size_facts(sized, cohort)
-    not_saved = False
-    if save:
-        not_saved = _save_caps(table, {"token_budget": token_budget, **goal})
+    are_saved = save and _save_caps(table, {"token_budget": token_budget, **goal})
     needs_decision = [Verdict.FLOOR_EXCEEDS_BUDGET, Verdict.TARGET_EXCEEDS_BUDGET]
     columns = dict(SIZE_COLUMNS)
     if sized["fits"].isna().all():
@@ -439,26 +438,28 @@ def size_fleet(
         answer,
         table,
         columns,
-        *_steps_after_sizing(sized, names, token_budget, are_saved=save),
+        *_steps_after_sizing(sized, names, token_budget, are_saved=are_saved),
         sort_by=table["boot_now"] - table["boot_after"],
         facts=facts,
-        fails=not_saved or table["verdict"].isin(needs_decision).any(),
+        fails=are_saved != save or table["verdict"].isin(needs_decision).any(),
     )
 
 
 def _save_caps(table: "pd.DataFrame", goal: Mapping[str, Any]) -> bool:
     """Save the cap of each sized store, and print on stderr what was saved.
 
-    Return whether the cap of a store could not be saved.
+    Return whether all could be saved.
     """
     saved = memlab.fleet.save_caps(table, goal=goal, now=now_utc())
     errors = saved[saved["error"].notna()]
-    caps = counted(len(saved) - len(errors), "caps")
-    click.echo(f"saved {caps}, each in the memlab.toml beside its store", err=True)
+    stores = counted(len(saved) - len(errors), "stores")
+    click.echo(f"saved the settings of {stores}, each in the memlab.toml beside it", err=True)
+    for row in saved[saved["note"].notna()].itertuples():
+        click.echo(for_terminal(output.shorten_paths(f"{row.store}: {row.note}")), err=True)
     for row in errors.itertuples():
         message = output.shorten_paths(f"not saved for {row.store}: {row.error}")
         click.echo(for_terminal(message), err=True)
-    return len(errors) > 0
+    return errors.empty
 
 
 def _size_facts(sized: "pd.DataFrame", cohort: "memlab.fleet.Cohort") -> list[tuple[str, str]]:
@@ -491,7 +492,8 @@ def _steps_after_sizing(
         steps.append(f"{margin}{plan} {save}    plans by the saved caps")
     if token_budget is not None and sized["verdict"].eq(Verdict.TARGET_EXCEEDS_BUDGET).any():
         policy = f"--policy tokens --max-tokens {token_budget}"
-        steps.append(f"next: {plan} {policy} {save}    for the budget")
+        margin = "      " if steps else "next: "
+        steps.append(f"{margin}{plan} {policy} {save}    for the budget")
     too_large_floors = int(sized["verdict"].eq(Verdict.FLOOR_EXCEEDS_BUDGET).sum())
     if too_large_floors:
         margin = "      " if steps else "next: "

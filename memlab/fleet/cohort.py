@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 
-from memlab.clock import now_utc
+from memlab.arguments import expect_frame
+from memlab.clock import moment_or_now
 from memlab.columns import KIND
 from memlab.errors import MemlabError
 from memlab.evidence.defaults import DEFAULT_TARGET
@@ -34,8 +35,9 @@ from memlab.frame.fields import Floats
 from memlab.settings import NO_SETTINGS, Sized
 from memlab.sizing import advise, prepare_sizing
 from memlab.sizing.goal import SizingGoal
+from memlab.sizing.number_kinds import CAP
 from memlab.sizing.prior import ReachPrior, fitted_law, mixture_prior
-from memlab.sources.opening import open_source
+from memlab.sources.opening import open_source, settings_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -474,7 +476,9 @@ def save_caps(
     """Write the safe cap of each store to the ``memlab.toml`` beside it, as its policy.
 
     ``memlab fleet plan`` without a policy and ``memlab maintain`` then use these caps. Stores
-    without a cap, and stores with an error, are left out.
+    without a cap, and stores with an error, are left out. There are two exceptions: a store whose
+    cap is ``"auto"`` keeps it, and only the goal is saved; a store with ``retire = true`` is not
+    planned by ``fleet plan``, because ``memlab maintain`` retires its memories.
 
     Parameters
     ----------
@@ -489,8 +493,15 @@ def save_caps(
     Returns
     -------
     DataFrame
-        A row for each store with a cap: ``store``, ``file``, and ``error``, missing if the cap was
-        saved.
+        A row for each store with a cap: ``store``, ``file``, ``note`` on an exception, and
+        ``error``, missing if the settings were saved.
+
+    Raises
+    ------
+    TypeError
+        If `sized` is not a frame.
+    ValueError
+        If `sized` lacks a column, or `now` has no time zone.
 
     Examples
     --------
@@ -504,22 +515,30 @@ def save_caps(
 
     from memlab.sizing.saving import save_number
 
-    at = (now or now_utc()).replace(microsecond=0)
+    call = "memlab.fleet.save_caps"
+    columns = ("store", "memories", "until", "keep_recent", "error")
+    expect_frame(sized, *columns, call=call, name="sized")
+    at = moment_or_now(now, call=call).replace(microsecond=0)
     goal_settings = {name: value for name, value in (goal or {}).items() if value is not None}
     rows = []
     with_cap = sized[sized["error"].isna() & sized["keep_recent"].notna()]
     for store in with_cap.to_dict("records"):
         name = str(store["store"])
-        policy = {"name": "recent", "keep": int(store["keep_recent"])}
+        policy = CAP.policy_with(int(store["keep_recent"]))
         record = Sized(at, int(store["memories"]), int(store["until"]))
-        row: dict[str, str | None] = {"store": name, "file": None, "error": None}
+        row: dict[str, str | None] = {"store": name, "file": None, "note": None, "error": None}
         try:
             source = open_source(name)
-            row["file"] = str(save_number(source, policy, record, goal_settings).file)
+            saved = save_number(source, policy, record, goal_settings)
+            row["file"] = str(saved.file)
+            if saved.is_automatic:
+                row["note"] = saved.validity
+            elif settings_of(source).retire:
+                row["note"] = "retire = true: maintain retires by this cap, fleet plan does not"
         except MemlabError as error:
             row["error"] = str(error)
         rows.append(row)
-    return pd.DataFrame(rows, columns=["store", "file", "error"])
+    return pd.DataFrame(rows, columns=["store", "file", "note", "error"])
 
 
 def size_task(prior: Cohort, goal: Mapping[str, Any]) -> FleetTask[SizedStore]:

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+import memlab
 from memlab.cli.fleet import _percent
 from memlab.errors import MemlabError
 from memlab.fleet import FleetPlan, size
+from memlab.settings import read_settings
 from memlab.sources.base import Source
 from memlab.sources.opening import save_store_settings
 from memlab.text import percent
@@ -194,7 +196,7 @@ def test_saved_caps_of_a_fleet_are_planned_exactly(agents: Path) -> None:
     names = f"{agents}/*/memory.db"
     sized = size(names)
     output = output_of("fleet", "size", names, "--save", "--until", 1.5)
-    assert "saved 3 caps, each in the memlab.toml beside its store" in output
+    assert "saved the settings of 3 stores, each in the memlab.toml beside it" in output
     assert "--save " not in output.splitlines()[-1]
     sized = size(names)  # the horizon is in the settings now
     plan = agents / "plan.json"
@@ -208,6 +210,19 @@ def test_saved_caps_of_a_fleet_are_planned_exactly(agents: Path) -> None:
         assert "until = 1.5" in settings
 
 
+def test_stores_whose_settings_take_precedence_are_named(agents: Path) -> None:
+    automatic, retired, _ = sorted(agents.glob("*/memory.db"))
+    (automatic.parent / "memlab.toml").write_text('policy = {name = "recent", keep = "auto"}\n')
+    (retired.parent / "memlab.toml").write_text("retire = true\n")
+    output = output_of("fleet", "size", f"{agents}/*/memory.db", "--save")
+    assert f'{automatic}: its number stays "auto"' in output
+    assert f"{retired}: retire = true: maintain retires by this cap, fleet plan does not" in output
+    assert read_settings(automatic.parent, "memory.db").is_auto
+    assert read_settings(retired.parent, "memory.db").keep_recent is not None
+    planned = memlab.fleet.plan(f"{agents}/*/memory.db")
+    assert [refused.store for refused in planned.refused] == [str(retired)]
+
+
 def test_cap_that_cannot_be_saved_is_named(agents: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def save(source: Source, values: Mapping[str, Any]) -> Path:
         if "agent-30/" in source.name:
@@ -216,7 +231,7 @@ def test_cap_that_cannot_be_saved_is_named(agents: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr("memlab.sizing.saving.save_store_settings", save)
     output = output_of("fleet", "size", f"{agents}/*/memory.db", "--save", code=1)
-    assert "saved 2 caps" in output
+    assert "saved the settings of 2 stores" in output
     assert f"not saved for {agents}/agent-30/memory.db: its folder is not writable" in output
 
 

@@ -1,5 +1,6 @@
 """The prior of a fleet, learned from stores that follow one law."""
 
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from memlab.fleet.cohort import (
     StoreEstimate,
     fit_cohort,
     sample_of,
+    save_caps,
     size_task,
 )
 from memlab.fleet.names import Member, Members
@@ -39,6 +41,14 @@ def simulated(
         reach = np.sort(np.clip(LAW.reach_at(rng.random(references)) + shift, 0.01, 1))
         estimates[f"store-{number}"] = StoreEstimate(references, reach[places])
     return estimates
+
+
+def test_caps_are_saved_with_a_time_that_has_a_zone(tmp_path: Path) -> None:
+    sized = size(write_rows(tmp_path / "memory.db", [row("m1")]))
+    with pytest.raises(ValueError, match="zone"):
+        save_caps(sized, now=datetime(2026, 1, 1))  # noqa: DTZ001
+    with pytest.raises(TypeError, match="sized"):
+        save_caps("memory.db")
 
 
 def test_cohort_weight_grows_with_the_number_of_stores() -> None:
