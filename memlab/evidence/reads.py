@@ -285,7 +285,7 @@ def describe_log(log: pd.DataFrame, past: pd.DataFrame | None = None) -> list[st
     if passed_over:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in passed_over.items())
         messages.append(f"the log: lines passed over: {reasons}")
-    if past is not None and not is_other_stores_log(log, past):
+    if past is not None and not is_other_stores_log(log, past[c.MEMORY_ID]):
         unknown = describe_unknown(log, past)
         if unknown:
             messages.append(f"the log: {unknown}")
@@ -543,9 +543,9 @@ def reads_of_store(log: pd.DataFrame, past: pd.DataFrame, now: datetime) -> pd.D
     return log[is_of_store & (log[c.AT] <= now)]
 
 
-def is_other_stores_log(log: pd.DataFrame, past: pd.DataFrame) -> bool:
-    """Return whether a log holds reads, and none of them is of a memory in a store's history."""
-    return len(log) > 0 and not log[c.MEMORY_ID].isin(past[c.MEMORY_ID]).any()
+def is_other_stores_log(log: pd.DataFrame, memory_ids: "pd.Series[Any] | list[str]") -> bool:
+    """Return whether a log holds reads, and none of them is of a memory with one of the ids."""
+    return len(log) > 0 and not log[c.MEMORY_ID].isin(memory_ids).any()
 
 
 def describe_chances(chances: pd.Series) -> str:

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from memlab.columns import LOAD_BEARING
-from memlab.errors import MemlabError, PolicyError, StoreError
+from memlab.errors import MemlabError, PolicyError, SettingsError, StoreError
 from memlab.evidence.past import fill_missing_rows, load_past, rows_in_reach
 from memlab.evidence.store_history import StoreHistory
 from memlab.policies import KeepAll, KeepRecent, Policy
@@ -11,6 +11,7 @@ from memlab.policies.named import policy_in, replaced_in
 from memlab.settings import NUMBERS, REPLACED, Settings
 from memlab.sizing.backtest import Verdict
 from memlab.sizing.goal import SizingGoal, recommend
+from memlab.sizing.number_kinds import BUDGET, CAP, NumberKind
 from memlab.sources.base import Source
 from memlab.sources.opening import settings_of
 from memlab.text import command
@@ -26,10 +27,13 @@ class EffectivePolicy(NamedTuple):
     note : str
         A sentence on when the number was found and how long it is valid, or the error message. It
         is empty for a number that a person set.
+    expired : NumberKind or None
+        The kind of the policy's number if it has expired.
     """
 
     policy: Policy | None
     note: str = ""
+    expired: NumberKind | None = None
 
     def keep(self, settings: Settings) -> int | None:
         """Return the cap of a policy by recency; None for another policy.
@@ -44,7 +48,7 @@ class EffectivePolicy(NamedTuple):
 def effective_policy(source: Source) -> EffectivePolicy:
     """Return the policy in force for display; in case of an error, its message is the note."""
     try:
-        return policy_in_force(source)
+        return _policy_of_settings(source)
     except MemlabError as error:
         return EffectivePolicy(None, str(error))
 
@@ -57,6 +61,14 @@ def policy_in_force(source: Source) -> EffectivePolicy:
     MemlabError
         If the policy's number has expired, or if no number can be recommended.
     """
+    effective = _policy_of_settings(source)
+    if effective.expired is not None:
+        raise SettingsError(effective.note)
+    return effective
+
+
+def _policy_of_settings(source: Source) -> EffectivePolicy:
+    """Return the policy in force. If its number has expired, the note is the error message."""
     settings = settings_of(source)
     if settings.is_auto:
         return _recommended_now(source)
@@ -75,13 +87,14 @@ def policy_in_force(source: Source) -> EffectivePolicy:
     if written < sized.until:
         validity = f"valid until {sized.until:,} episodes are written; {written:,} were so far"
         return EffectivePolicy(policy, f"{line} was {origin}, and is {validity}")
-    raise settings.error(
+    error = settings.error(
         "policy",
         f"{line} was {origin} and has expired: it was valid until {sized.until:,} "
         f"episodes were written, and {written:,} were; "
         f"{_size_command(source, settings)} --save sizes it again, and "
         '"auto" in its place sizes it each time',
     )
+    return EffectivePolicy(None, str(error), expired=_number_kind(settings))
 
 
 def require_policy(source: Source) -> tuple[Policy, str]:
@@ -92,8 +105,8 @@ def require_policy(source: Source) -> tuple[Policy, str]:
     MemlabError
         If no policy is set, if its number has expired, or if no number can be recommended.
     """
-    policy, note = policy_in_force(source)
-    if policy is None:
+    effective = policy_in_force(source)
+    if effective.policy is None:
         if source.local_path is not None and not source.local_path.exists():
             raise StoreError(f"there is no store {source.name}; check the path")
         ignored_reason = settings_of(source).ignored_reason
@@ -102,16 +115,16 @@ def require_policy(source: Source) -> tuple[Policy, str]:
             f"no policy is set for {source.name}{reason}: give a cap with --keep-recent N, or "
             f"let {command('size', source.name)} --save find one"
         )
-    return policy, note
+    return effective.policy, effective.note
 
 
 def _recommended_now(source: Source) -> EffectivePolicy:
     """Return the policy of the settings with the number that is recommended now."""
     history = StoreHistory.of(source, call="memlab.sizing").with_references()
     settings = history.settings
-    is_budget = _policy_name(settings) == "tokens"
+    is_budget = _number_kind(settings) is BUDGET
     goal = SizingGoal.of(settings)
-    _, advice = recommend(history.past, history.references, goal, tokens=is_budget, now=history.now)
+    _, advice = recommend(history, history.references, goal, tokens=is_budget, now=history.now)
     if advice.verdict is Verdict.NOTHING_PRUNABLE:
         return EffectivePolicy(KeepAll(), f"{_setting_line(settings)}: {advice.verdict.meaning}")
     if advice.policy is None:
@@ -144,6 +157,9 @@ def _setting_line(settings: Settings) -> str:
 
 def _size_command(source: Source, settings: Settings) -> str:
     """Return the command that recommends a number of the policy's kind."""
-    if _policy_name(settings) == "tokens":
-        return command("size", source.name, "--unit", "tokens")
-    return command("size", source.name)
+    return command("size", source.name, *_number_kind(settings).size_options)
+
+
+def _number_kind(settings: Settings) -> NumberKind:
+    """Return the kind of the number of the policy in the settings."""
+    return BUDGET if _policy_name(settings) == BUDGET.policy else CAP

@@ -182,8 +182,8 @@ def maintain(
     6. ``drop`` (``archive_for``): erase memories that were in the archive for so long.
     7. ``vacuum`` (``vacuum_free``): rewrite the file if this share of it is free.
 
-    A run that would delete or retire more than ``max_per_run`` memories, or all prunable ones,
-    changes nothing.
+    A run that would delete or retire more than ``max_per_run`` memories, or all prunable ones, does
+    neither, and stops there.
 
     Parameters
     ----------
@@ -360,11 +360,12 @@ class _Run:
     def _compact(self) -> tuple[StepOutcome, str]:
         """Apply the policy of the settings."""
         self._check_history()
-        policy, note = policy_in_force(self._source)
+        effective = policy_in_force(self._source)
+        policy = effective.policy
         if policy is None:
             return StepOutcome.OFF, "memlab.toml sets no policy"
         if self._replaced:
-            return self._compare_replacement(policy, note)
+            return self._compare_replacement(policy, effective.note)
         retires = self._settings.retire
         outcome, plan_made = self._plan_and_apply("compact", policy, retire=retires)
         if outcome is StepOutcome.NOTHING and retires:
@@ -378,7 +379,7 @@ class _Run:
         else:
             message = _deletion_in_words(outcome, plan_made)
         if self._settings.is_auto:
-            message = f"{message}; {note}"
+            message = f"{message}; {effective.note}"
         return outcome, message
 
     def _check_history(self) -> None:

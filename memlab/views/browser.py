@@ -25,7 +25,7 @@ from memlab.compaction.restorer import restore
 from memlab.compaction.wire import some_of
 from memlab.errors import MemlabError
 from memlab.evidence.past import HistoryLike, present_rows
-from memlab.evidence.reads import Log
+from memlab.evidence.reads import NO_READ_OF_STORE, Log, is_other_stores_log
 from memlab.evidence.store_history import StoreHistory
 from memlab.evidence.usage import QUARTERS, USE_GROUPS, age_or_use, use_group
 from memlab.frame.fields import Flags, Ints, arrays_of
@@ -583,6 +583,9 @@ class MemoryBrowser(DisplayMixin):
             summary += (
                 f"; the table holds the newest {MAX_GRID_ROWS:,}: narrow the range to see others"
             )
+        log = self._history.log
+        if log is not None and is_other_stores_log(log, self._history.past[c.MEMORY_ID]):
+            summary += f"; the log: {NO_READ_OF_STORE}"
         return summary
 
     def _selected_in_words(self) -> str:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from memlab.evidence.reads import Log
     from memlab.frame.fields import Arrays
     from memlab.growth.inventory import Inventory
+    from memlab.sizing.number_kinds import NumberKind
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,10 +52,10 @@ class Overview(DisplayMixin):
         Sentences or pages by name: the kind of store, the unknown part of its past, its cap, its
         settings, and the reads that are lost because an index is cut.
     saved_action : str
-        The action of the policy in ``memlab.toml``: ``"delete"`` or ``"retire"``; empty without a
-        policy, and if its number has expired.
-    has_expired_number : bool
-        Whether the number of the policy in ``memlab.toml`` has expired.
+        The action of the policy in ``memlab.toml``: ``"delete"`` or ``"retire"``; empty if no
+        policy is in force, for example because its number has expired.
+    expired_number : NumberKind or None
+        The kind of the number of the policy in ``memlab.toml`` if it has expired.
     log_option : sequence of str
         The command line options that name the access log.
     semantic : str
@@ -82,7 +83,7 @@ class Overview(DisplayMixin):
     alerts: Sequence[Alert] = ()
     more: Mapping[str, str | DisplayMixin] = field(default_factory=dict)
     saved_action: str = ""
-    has_expired_number: bool = False
+    expired_number: "NumberKind | None" = None
     log_option: Sequence[str] = ()
     semantic: str = "decisions"
     project: str = ""
@@ -142,8 +143,9 @@ class Overview(DisplayMixin):
         """Return the commands to run next, each with its purpose. A frame gets a function call."""
         if self.is_of_frame:
             return ["next: memlab.size of the same frame    which keep_recent, with evidence"]
-        if self.has_expired_number:
-            size = command("size", self.store, *self.log_option, "--save")
+        if self.expired_number is not None:
+            options = (*self.expired_number.size_options, *self.log_option)
+            size = command("size", self.store, *options, "--save")
             steps = [f"next: {size}    renews the saved number, which has expired"]
         else:
             size = command("size", self.store, *self.log_option)
@@ -263,6 +265,7 @@ def _overview_of(store: _StoreData, *, backlog: int | None, now: datetime) -> Ov
     cap = settings.keep_recent
     cap_note = ""
     is_in_force = settings.policy is not None
+    expired_number = None
     if settings.sized is not None or settings.is_auto:
         from memlab.sizing.in_force import effective_policy
 
@@ -270,6 +273,7 @@ def _overview_of(store: _StoreData, *, backlog: int | None, now: datetime) -> Ov
         cap = effective.keep(settings)
         cap_note = effective.note
         is_in_force = effective.policy is not None
+        expired_number = effective.expired
     threshold = cap if backlog is None else backlog
     index_overhead = 0 if source.index is None else source.index.overhead_tokens()
     summary = summary_of(
@@ -299,7 +303,7 @@ def _overview_of(store: _StoreData, *, backlog: int | None, now: datetime) -> Ov
         alerts=alerts_of(data),
         more=_more_about(store, cap_note, now),
         saved_action=saved_action,
-        has_expired_number=settings.sized is not None and not is_in_force,
+        expired_number=expired_number,
         log_option=store.log_option,
         semantic=semantic_name(source),
         project=project_path,
@@ -314,10 +318,13 @@ def _more_about(store: _StoreData, cap_note: str, now: datetime) -> dict[str, An
     parts: dict[str, Any] = {}
     parts["archive"] = f"left out: {store.problem}" if store.problem else ""
     parts["about"] = source.extra_report()
-    if store.reads is not None and source.index is not None:
-        from memlab.evidence.reads import reads_missed_by_index_cut
+    if store.reads is not None:
+        from memlab.evidence import reads as reading
 
-        parts["cut"] = reads_missed_by_index_cut(source, store.reads)
+        if reading.is_other_stores_log(store.reads, store.memories.memory_id.to_pylist()):
+            parts["log"] = reading.NO_READ_OF_STORE
+        elif source.index is not None:
+            parts["cut"] = reading.reads_missed_by_index_cut(source, store.reads)
     parts["lost"] = note_on_unknown_losses(source)
     parts["past"] = source.external_history.note()
     parts["number"] = cap_note

@@ -192,10 +192,14 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
     policy_note = ""
     source = source_of(frame)
     if source is not None and policy is None:
-        policy, policy_note = effective_policy(source)
+        effective = effective_policy(source)
+        policy = effective.policy
+        policy_note = effective.note
     with_body = policy is not None and any(step.reads_bodies for step in policy.steps)
     evidence = StoreHistory.of(frame, log, call=call, with_body=with_body, now=now)
     result = rows_of(evidence, policy, where=where, tag=tag, author=author, by=by)
+    if evidence.log is None:
+        result.attrs[FACTS].append((READS, _reads_without_log(evidence)))
     if policy_note:
         # A fact about ignored settings stays the first one.
         place = 1 if evidence.settings.ignored_reason else 0
@@ -232,9 +236,7 @@ def rows_of(
         table[c.KEEP] = decided[c.KEEP].astype("boolean")
         table[c.REASON] = decided[c.REASON]
         facts.append(("policy", policy_in_words(as_data(policy))))
-    if log is None:
-        facts.append((READS, _reads_without_log(evidence)))
-    else:
+    if log is not None:
         reads = reading.reads_of_store(log, past, now)
         table[CHANCE] = reading.reading_chances(present, reads)
         facts += _log_facts(log, past, table[CHANCE])
@@ -278,7 +280,7 @@ def _log_facts(
     log: pd.DataFrame, past: pd.DataFrame, chances: "pd.Series[Any]"
 ) -> Iterator[tuple[str, str]]:
     """Yield the facts about an access log and its reads of a store's memories."""
-    if reading.is_other_stores_log(log, past):
+    if reading.is_other_stores_log(log, past[c.MEMORY_ID]):
         yield READS, reading.NO_READ_OF_STORE
     elif len(log):
         yield READS, reading.describe_chances(chances.dropna())

@@ -296,7 +296,7 @@ def test_size_counts_reads_and_chances_of_a_log(tmp_path: Path) -> None:
     after_now = datetime.now(UTC) + timedelta(days=9)
     log = tmp_path / "reads.log"
     log.write_text('{"memory_id": "zz", "at": "2026-06-01T00:00:00"}\n' * 2)
-    for command in ("size", "rows"):
+    for command in ("size", "rows", "show"):
         assert "is it another store's log?" in output_of(command, store, "--log", log)
     with memlab.AccessLog(log) as reads:
         reads.add("e1", days[2])

@@ -60,6 +60,18 @@ def test_saved_number_is_used_by_every_command(two_years: Path) -> None:
     assert run("doctor", two_years, "--strict").output.count("prunable:") == 0
 
 
+def test_expired_budget_is_renewed_as_a_budget(store: Path) -> None:
+    output_of("size", store, "--unit", "tokens", "--save")
+    write_rows(store, episodes(16, start=81))
+    assert f"memlab size {store} --unit tokens --save    renews" in output_of("show", store)
+
+
+def test_number_that_cannot_be_checked_is_not_called_expired(store: Path) -> None:
+    output_of("size", store, "--save")
+    store.with_name("memory.db.archive.db").write_bytes(b"no archive")
+    assert "has expired" not in run("show", store).output
+
+
 def test_expired_number_is_reported_and_not_used(store: Path) -> None:
     output_of("size", store, "--save")
     for verb in ("show", "doctor", "compact"):

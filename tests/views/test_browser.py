@@ -3,6 +3,7 @@
 import re
 import sqlite3
 from datetime import UTC, datetime
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,13 @@ def test_status_says_that_the_table_holds_only_the_newest(
     browser.show_period("2025-10-01", "2025-10-31")
     assert "the table holds the newest 7: narrow the range to see others" in browser.status.value
     assert len(browser.grid.df if hasattr(browser.grid, "df") else browser.shown.head(7)) == 7
+
+
+def test_status_says_that_the_log_is_of_another_store(tmp_path: Path) -> None:
+    log = tmp_path / "reads.jsonl"
+    log.write_text('{"memory_id": "of another store", "at": "2026-06-01T00:00:00Z"}\n')
+    browser = memlab.browse(STORE, log=log, now=NOW)
+    assert "is it another store's log?" in unescape(browser.status.value)
 
 
 def test_a_selected_memory_shows_its_text(browser: MemoryBrowser, frame: pd.DataFrame) -> None:
