@@ -211,7 +211,10 @@ CAVEAT: Final = "caveat"
 UNDATED: Final = "undated"
 """Key of the ``attrs`` of a growth curve: number of rows without a usable creation time."""
 BELOW_CUT: Final = "below_cut"
-"""Key of the ``attrs`` of a growth curve: number of memories that an index names below its cut."""
+"""Key of the ``attrs`` of a growth curve: number of present memories that no start loads.
+
+In a store with an index, the index names them below its cut.
+"""
 
 PART: Final = "part"
 """Name of the index of the composition of a start.

@@ -131,7 +131,10 @@ def _loaded_in_words(plot: parts.Plot, prunable_share: float | None) -> str:
     loaded = "all of them" if prunable_share is None else "both"
     below_cut = plot.attributes.get(c.BELOW_CUT, 0)
     if below_cut:
-        loaded = f"all but {below_cut:,} of them, which the index names below its cut,"
+        reason = (
+            ", which the index names below its cut," if c.INDEX_TOKENS in plot.attributes else ""
+        )
+        loaded = f"all but {below_cut:,} of them{reason}"
     phrase = plot.loaded_or_recalled(
         f"An agent loads {loaded} at every start", "None is loaded: an agent looks them up"
     )

@@ -337,7 +337,7 @@ def plot_law(
     """Draw the cap that serves a share of references against the size of a store.
 
     The line ``law`` has its limits as a shade. Each public project has a thin line with its name as
-    label, and the store has the line ``this store``.
+    label, and the store has the line ``this store``, whose label is the likely cap from now on.
 
     Parameters
     ----------
@@ -424,7 +424,7 @@ def _draw_store_on_law(plot: parts.Plot, store: pd.DataFrame) -> None:
         "fontweight": "bold",
         "bbox": plot.label_box,
     }
-    plot.write(f"this store: {store['cap'].iloc[-1]:,.0f}", (size, cap), (0, 8), **style)
+    plot.write(f"this store: likely {store['cap'].iloc[-1]:,.0f}", (size, cap), (0, 8), **style)
 
 
 def _factor_of_doubling(law: pd.DataFrame) -> float:

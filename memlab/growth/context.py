@@ -252,7 +252,10 @@ def size_of(memories: Arrays, rows: Flags) -> Size:
 
 
 def count_below_cut(present: "pd.DataFrame") -> int:
-    """Return the number of memories that an index names below the part that a start loads."""
+    """Return the number of active memories that a start does not load.
+
+    In a store with an index, the index names them below the part that a start loads.
+    """
     if c.LOADED_AT_START not in present:
         return 0
     return int((present[c.ACTIVE] & ~present[c.LOADED_AT_START]).sum())

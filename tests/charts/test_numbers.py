@@ -79,6 +79,13 @@ def test_growth_draws_only_what_exists() -> None:
     assert "1 memory without a usable time stands where it was inserted" in caveat
 
 
+def test_growth_of_a_store_without_an_index_mentions_none() -> None:
+    frame = make_episodes(4).assign(**{c.LOADED_AT_START: [False, False, True, True]})
+    words = note(charts.plot_growth(growth_curve(frame)))
+    assert "An agent loads all but 2 of them at every start" in words
+    assert "index" not in words
+
+
 @pytest.mark.parametrize(("cap", "deletes"), [(0, 40), (15, 25), (500, 0)])
 def test_growth_chart_shades_memories_beyond_the_cap(cap: int, deletes: int) -> None:
     ax = charts.plot_growth(growth_curve(make_episodes(40)), cap=cap)
