@@ -287,7 +287,7 @@ class Settings:
         share, "share of the file that must be free before it is rewritten"
     )
     max_per_run: int | None = _setting(
-        whole_number, "a run of maintain that would delete or retire more changes nothing"
+        whole_number, "a run of maintain that would delete or retire more does neither"
     )
     claude: Mapping[str, Any] = _setting(_parse_claude, "how Claude Code's memory is read", dict)
     archive_folder: Path | None = _setting(

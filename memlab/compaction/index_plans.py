@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Final, Self
 
 from memlab.compaction import wire
+from memlab.compaction.plans import ALL_ARE_SAVED
 from memlab.sources.capabilities import (
     ADDS,
     CLEARS,
@@ -347,7 +348,7 @@ def _line_table(heading: str, lines: Sequence[IndexLine]) -> Table:
     """Return lines of a plan as a table, with their number in the heading."""
     rows: list[tuple[Cell, ...]] = [(line.number, line.text, line.reason) for line in lines]
     table = Table(f"{heading}: {len(rows):,}", ("line", "text", "why"), rows)
-    return table.first(_MAX_LISTED, "; --save-plan FILE lists them all")
+    return table.first(_MAX_LISTED, ALL_ARE_SAVED)
 
 
 KEYS: Final[wire.StoredKeys] = {

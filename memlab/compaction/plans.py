@@ -244,7 +244,7 @@ _NEWEST_IS_DELETED: Final = (
     "exact until the agent writes again: the newest memory goes, and the next one written takes "
     "its position"
 )
-_ALL_ARE_SAVED: Final = "; --save-plan FILE lists them all"
+ALL_ARE_SAVED: Final = "; --save-plan FILE, or plan.to_json(), lists them all"
 """End of the remark below a table that does not list all memories."""
 
 
@@ -617,7 +617,7 @@ class Plan(DisplayMixin):
         if self.supersedes:
             costliest = sorted(self.supersedes, key=lambda link: -link.tokens)
             table = table_of("what it supersedes, the costliest first", costliest)
-            return TextPage(title, facts, [table.first(MAX_LISTED, _ALL_ARE_SAVED)])
+            return TextPage(title, facts, [table.first(MAX_LISTED, ALL_ARE_SAVED)])
         return TextPage(title, facts, self._tables())
 
     def _tables(self) -> list[Table]:
@@ -641,7 +641,7 @@ class Plan(DisplayMixin):
                 tables.append(_memory_table(verb, memories))
         if self.not_merged:
             table = Table("what stays here, and why", ("id", "reason"), list(self.not_merged))
-            tables.append(table.first(MAX_LISTED, _ALL_ARE_SAVED))
+            tables.append(table.first(MAX_LISTED, ALL_ARE_SAVED))
         if self.trigger_effects:
             tables.append(
                 Table("other tables", ("trigger", "does", "table"), list(self.trigger_effects))
@@ -1069,7 +1069,7 @@ def _memory_table(verb: str, memories: Sequence[PlannedMemory]) -> Table:
     if hidden <= 0:
         return table_of(f"what it {verb}, oldest first", memories)
     table = table_of(f"oldest and newest that it {verb}", [*memories[:half], *memories[-half:]])
-    return table._replace(remark=f"and {hidden:,} more between them{_ALL_ARE_SAVED}")
+    return table._replace(remark=f"and {hidden:,} more between them{ALL_ARE_SAVED}")
 
 
 def table_of(heading: str, memories: Sequence[PlannedMemory | PlannedLink]) -> Table:

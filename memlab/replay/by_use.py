@@ -168,9 +168,13 @@ class BudgetByUse(DisplayMixin):
         """Return the command that retires memories to the budget, if use serves more than age."""
         if not self.is_better:
             return []
+        return [f"next: {self.command}    memories that are read come back"]
+
+    @property
+    def command(self) -> str:
+        """The command that shows what retiring by use to the budget would retire."""
         options = ("--policy", Activation.name, "--max-tokens", self.budget, "--retire", *self.log)
-        compact = command("compact", self.store, *options)
-        return [f"next: {compact}    memories that are read come back"]
+        return command("compact", self.store, *options)
 
 
 def budget_by_use(

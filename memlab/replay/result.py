@@ -247,7 +247,7 @@ class Comparison(DisplayMixin):
         """Return the answer for a store whose memories a start loads."""
         rows = self._answer_group
         best = self._best_of(rows)
-        tokens = f"{best['boot_tokens_mean']:,.0f} tokens at start"
+        tokens = f"{best['boot_tokens_mean']:,.0f} tokens at start on average over the past"
         name = str(best.name)
         served = f"{self._share(best['served'])} of {counted_references}"
         statement = f"{name[0].upper()}{name[1:]} serves {served} in {tokens}"

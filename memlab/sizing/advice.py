@@ -10,7 +10,6 @@ import pandas as pd
 
 from memlab.evidence.defaults import DEFAULT_CONFIDENCE, DEFAULT_TARGET
 from memlab.growth.context import CONTEXT_WINDOW
-from memlab.settings import NUMBERS
 from memlab.sizing.answer import (
     CASES_THAT_KEEP_ALL,
     CASES_WITHOUT_LIKELY,
@@ -223,6 +222,14 @@ class Advice(DisplayMixin):
         return f"{self.number_kind.field} = {self.number:,} is safe, {self.likely:,} is likely"
 
     @property
+    def verdict_in_words(self) -> str:
+        """The verdict with its meaning, and a warning if a start still exceeds the window."""
+        verdict = f"{self.verdict}: {self.verdict.meaning}"
+        if not exceeds_window(self):
+            return verdict
+        return f"{verdict}; but a start still exceeds the context window of {self.context_window:,}"
+
+    @property
     def evidence(self) -> str:
         """Weights of the store's own references and of other projects, in words."""
         other_projects = others_in_words(self.projects)
@@ -254,8 +261,7 @@ class Advice(DisplayMixin):
         """Policy for the settings; None without a number."""
         if self.number is None:
             return None
-        name = self.number_kind.policy
-        return {"name": name, NUMBERS[name]: self.number}
+        return self.number_kind.policy_with(self.number)
 
     @property
     def budget_cap(self) -> int | None:
@@ -371,9 +377,14 @@ class Advice(DisplayMixin):
         return Table("", header, lines, note)
 
     def command(self, store: str = "") -> str | None:
-        """Return the command that applies the safe number; None if it would delete nothing."""
+        """Return the command that applies the safe number.
+
+        It is None if the command would delete nothing, or if the answer is to keep all memories.
+        """
         deletes_any = self.number is not None and self.number < self.number_to_keep_all
         if not deletes_any or not opening.can_delete_from(self.source):
+            return None
+        if case_of(self) in CASES_THAT_KEEP_ALL:
             return None
         return f"{self._compact(store or self.name_for_commands, self.number)} --apply"
 
@@ -381,19 +392,20 @@ class Advice(DisplayMixin):
         """Return the command that shows what compacting to a number would delete."""
         return command("compact", store, *self.number_kind.compact_options, number, *log_option)
 
-    def next_steps(
+    def next_steps(  # noqa: PLR0913 - each parameter is a separate fact
         self,
         store: str = "",
         source: Source | None = None,
         *,
         log: Path | None = None,
+        unused_log: Path | None = None,
         log_option: Sequence[str] = (),
         goal_options: Sequence[object] = (),
         brief: bool = False,
     ) -> list[str]:
         """Return lines with the next commands, and lines on the settings of the store's system.
 
-        The list is empty if memlab only reads the store and its system has no such settings.
+        Commands that delete are left out if memlab only reads the store.
 
         Parameters
         ----------
@@ -403,10 +415,13 @@ class Advice(DisplayMixin):
             The store, which decides whether commands that delete are listed.
         log : Path, optional
             An access log that the store has already.
+        unused_log : Path, optional
+            An access log beside the store that was not used.
         log_option, goal_options : sequence, optional
             Options of the present command to repeat: the log, and the goal.
         brief : bool, optional
-            Whether to leave out the commands that delete, and how to collect reads.
+            Whether to leave out the commands that delete, and how a runtime logs reads. The list
+            then has the command that explains the answer.
         """
         name = str(store or self.name_for_commands)
         needs_evidence = self.weight < 0.5 and self.interval is not None
@@ -415,8 +430,12 @@ class Advice(DisplayMixin):
         if needs_evidence and not brief:
             evidence_lines.extend(self._lines_on_evidence(name, source, log))
         if brief:
-            if needs_evidence and log is None and _is_harvestable(source):
-                commands.append(_harvest_step(name))
+            if needs_evidence and log is None:
+                if unused_log is not None:
+                    with_log = command("size", name, "--log", unused_log)
+                    commands.append(f"{with_log}    sizes a cap by these reads")
+                elif _is_harvestable(source):
+                    commands.append(_harvest_step(name))
             size_options = self.number_kind.size_options
             options = (*size_options, *goal_options, *log_option, "--explain")
             reason = "why"
@@ -450,6 +469,8 @@ class Advice(DisplayMixin):
         if self.verdict is Verdict.FLOOR_EXCEEDS_BUDGET:
             yield f"{command('floor', name)}    what the load-bearing memories cost"
             return
+        if floor_exceeds_window(self):
+            yield f"{command('floor', name)}    what the load-bearing memories cost"
         if self.number is None:
             diagnostics = source.diagnostics() if source is not None else ()
             for diagnostic in diagnostics:
@@ -458,8 +479,6 @@ class Advice(DisplayMixin):
             yield f"{command('doctor', name)}    checks the store, which has no episodes yet"
             return
         case = case_of(self)
-        if floor_exceeds_window(self):
-            yield f"{command('floor', name)}    what the load-bearing memories cost"
         keeps_all = case in CASES_THAT_KEEP_ALL
         if self.number < self.number_to_keep_all and not (keeps_all and brief):
             dry_run = self._compact(name, self.number, log_option)
@@ -528,10 +547,7 @@ class Advice(DisplayMixin):
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         """Yield the facts of the page."""
-        verdict = f"{self.verdict}: {self.verdict.meaning}"
-        if self.number is not None and exceeds_window(self):
-            verdict += f"; but a start still exceeds the context window of {self.context_window:,}"
-        yield "verdict", verdict
+        yield "verdict", self.verdict_in_words
         if self.verdict is not Verdict.NOTHING_PRUNABLE:
             yield "evidence", self.evidence
         if self.track_record:

@@ -103,7 +103,10 @@ _CASES_WITH_REMARK: Final = {
     AnswerCase.SEARCHED_KEEP_ALL,
     AnswerCase.SEARCHED,
 }
-"""Cases whose answer is followed by a remark on the evidence."""
+"""Cases whose answer is followed by a remark on the evidence, and on a start above the window."""
+
+_CASES_ABOUT_WINDOW: Final = {AnswerCase.NOTHING, AnswerCase.TOO_LITTLE_EVIDENCE}
+"""Cases whose answer only says if the load-bearing memories alone exceed the window."""
 
 LOADED_CASES_THAT_KEEP_ALL: Final = {
     AnswerCase.TOO_SMALL,
@@ -254,6 +257,8 @@ def answer_of(advice: Recommended) -> str:
     """
     case = case_of(advice)
     answer = TEMPLATES[case].format_map(_template_values(advice))
+    if case in _CASES_ABOUT_WINDOW and floor_exceeds_window(advice):
+        answer += _floor_above_window(advice)
     if case not in _CASES_WITH_REMARK:
         return answer
     answer += _above_window(advice)
@@ -399,12 +404,12 @@ def share_in_words(share: float) -> str:
 def chances_in_words(confidence: float) -> str:
     """Return a probability as chances.
 
-    >>> chances_in_words(0.9), chances_in_words(0.87)
-    ('nine chances in ten', '87 chances in 100')
+    >>> chances_in_words(0.9), chances_in_words(0.87), chances_in_words(0.99999)
+    ('nine chances in ten', '87 chances in 100', '99.99 chances in 100')
     """
     words = _USUAL_SHARES.get(round(confidence, 9))
     if words is None:
-        words = f"{100 * confidence:.4g} in 100"
+        words = f"{percent_as_given(confidence).removesuffix('%')} in 100"
     numerator, _, denominator = words.rpartition(" in ")
     return f"{numerator} chances in {denominator}"
 
@@ -481,7 +486,7 @@ def _number_values(advice: Recommended) -> dict[str, str]:
         "safe": advice.number_in_words(number),
         "safe_units": counted(number, advice.number_kind.unit),
         "all_units": f"{advice.number_to_keep_all:,}",
-        "deleted": counted(_deleted_count(advice), "episodes"),
+        "deleted": counted(max(0, advice.prunable - (advice.keep_recent or 0)), "episodes"),
         "saved": f"{_saved(advice):,}",
         "left": f"{tokens_left:,}",
         "share_left": _share(tokens_left, advice.context_window),
@@ -512,11 +517,12 @@ def _assurance(advice: Recommended) -> str:
 
 
 def exceeds_window(advice: Recommended) -> bool:
-    """Return whether a start under the safe number takes more than the context window.
+    """Return whether a start takes more than the context window.
 
-    False if there is no safe number.
+    It is the start under the safe number, or today's if there is no such number.
     """
-    return advice.loads_at_start and (advice.boot_tokens or 0) > advice.context_window
+    tokens = advice.loaded if advice.boot_tokens is None else advice.boot_tokens
+    return advice.loads_at_start and tokens > advice.context_window
 
 
 def floor_exceeds_window(advice: Recommended) -> bool:
@@ -530,11 +536,7 @@ def _above_window(advice: Recommended) -> str:
         return ""
     window = advice.context_window
     if floor_exceeds_window(advice):
-        floor = counted(advice.floor.tokens, "tokens")
-        return (
-            f" Load-bearing memories alone take {floor}, more than the context window of "
-            f"{window:,}: no {advice.number_kind.noun} changes that."
-        )
+        return _floor_above_window(advice)
     left = advice.boot_tokens or 0
     noun = advice.number_kind.noun
     sentence = (
@@ -548,15 +550,18 @@ def _above_window(advice: Recommended) -> str:
     return f"{sentence}; the likely {noun} of {likely:,} leaves {tokens:,}, which {fits}."
 
 
+def _floor_above_window(advice: Recommended) -> str:
+    """Return the sentence for load-bearing memories that alone exceed the context window."""
+    floor = counted(advice.floor.tokens, "tokens")
+    return (
+        f" Load-bearing memories alone take {floor}, more than the context window of "
+        f"{advice.context_window:,}: no {advice.number_kind.noun} changes that."
+    )
+
+
 def _saved(advice: Recommended) -> int:
     """Return the number of tokens that the safe number saves now."""
     return max(0, advice.loaded - (advice.boot_tokens or 0))
-
-
-def _deleted_count(advice: Recommended) -> int:
-    """Return the number of prunable memories that the safe number deletes now."""
-    kept = 0 if advice.keep_recent is None else advice.keep_recent
-    return max(0, advice.prunable - kept)
 
 
 def _own_needs(advice: Recommended) -> str:

@@ -152,7 +152,8 @@ def _has_parameters(cell: "NotebookNode") -> bool:
 def facts_of(source: Source, *, now: datetime, log: Path | None = None) -> StoreFacts:
     """Return the parameters of a store's notebooks, and the needs that the store meets.
 
-    Raise StoreError if the store cannot be read. A server may only be down.
+    Raise StoreError if a file or folder cannot be read. For a server, which may only be down, the
+    notebooks keep all their cells.
     """
     name = str(store_file(source.name).resolve()) if source.is_native_format else source.name
     parameters: dict[str, Any] = {"store": name, "now": now.isoformat(timespec="seconds")}

@@ -208,8 +208,6 @@ def examine(
         memories, log, call="memlab.views.examine", now=now
     ).with_references()
     goal = SizingGoal.of(evidence.settings, **options)
-    sizing, advice = recommend(
-        evidence.past, evidence.references, goal, tokens=False, now=evidence.now
-    )
+    sizing, advice = recommend(evidence, evidence.references, goal, tokens=False, now=evidence.now)
     summary = summarize(evidence.past, now=evidence.now)
     return Findings(evidence, goal, sizing, advice, summary=summary)

@@ -250,23 +250,17 @@ class Recommendation(DisplayMixin):
             evidence.name,
             evidence.source,
             log=evidence.log_file,
+            unused_log=None if self.unused_log is None else self.unused_log.file,
             log_option=evidence.log_option,
             goal_options=self._goal_options(),
             brief=not self.explain,
         )
-        if self.unused_log is not None and not self.explain:
-            steps = [self._with_unused_log(step, self.unused_log) for step in steps]
         steps_by_use = [] if self.by_use is None else self.by_use.next_steps()
         if not steps_by_use:
             return steps
         # Only the first step of a page is marked as the next one.
         later_steps = [step.replace("next: ", "      ", 1) for step in steps]
         return [*steps_by_use, *later_steps]
-
-    def _with_unused_log(self, step: str, log: UnusedLog) -> str:
-        """Return a next step; the command that uses the log replaces a ``memlab harvest``."""
-        before, harvest, _ = step.partition("memlab harvest ")
-        return f"{before}{self._size_with(log)}    sizes a cap by these reads" if harvest else step
 
     def _goal_options(self) -> list[Any]:
         """Return the options for those parts of the goal that differ from the store's settings."""
@@ -287,6 +281,8 @@ class Recommendation(DisplayMixin):
         fields["store"] = name
         fields["answer"] = self.answer
         fields["command"] = advice.command(name)
+        if self.by_use is not None and self.by_use.is_better:
+            fields["command"] = f"{self.by_use.command} --apply"
         fields["setting"] = None
         native = None if source is None else source.native_cap
         if is_cap and native is not None and advice.number is not None:
@@ -408,7 +404,7 @@ class Recommendation(DisplayMixin):
             yield "reads", f"{note}: {self._size_with(self.unused_log)}"
         if log is None or self.chances is None:
             return
-        if reading.is_other_stores_log(log, past):
+        if reading.is_other_stores_log(log, past[c.MEMORY_ID]):
             yield "the log", reading.NO_READ_OF_STORE
             return
         if len(log):

@@ -77,11 +77,13 @@ def test_size_recommends_retirement_if_use_predicts_better(tmp_path: Path) -> No
     )
     assert answer is not None
     assert int(answer["served_by_newest"]) < int(answer["served"])
-    by_use = json.loads(output_of("size", store, "--log", log, "--json"))["by_use"]
+    sized = json.loads(output_of("size", store, "--log", log, "--json"))
+    by_use = sized["by_use"]
     assert f"{by_use['likely']:,}" == answer["tokens"]
     assert by_use["likely"] in [budget["tokens"] for budget in by_use["budgets"]]
     (step,) = [line for line in lines if line.startswith("next: ")]
     arguments = shlex.split(step.removeprefix("next: memlab ").partition("    ")[0])
+    assert sized["command"] == f"{shlex.join(['memlab', *arguments])} --apply"
     max_tokens = answer["tokens"].replace(",", "")
     assert arguments[-5:] == ["--max-tokens", max_tokens, "--retire", "--log", str(log)]
     explained = output_of("size", store, "--log", log, "--explain").splitlines()

@@ -251,7 +251,9 @@ class TestShowing:
         text = str(planned(store, 0))
         assert text.count("beyond-newest") == 1
         assert text.count("title of e") == 10
-        assert "and 990 more between them; --save-plan FILE lists them all" in text
+        assert (
+            "and 990 more between them; --save-plan FILE, or plan.to_json(), lists them all" in text
+        )
         assert [name in text for name in ("e5 ", "e996 ", "e6 ")] == [True, True, False]
 
     def test_printed_receipt_shows_the_undo_command(self, store: Path) -> None:

@@ -67,6 +67,23 @@ def test_cap_without_references_comes_from_other_projects() -> None:
     assert advice.command("memory.db") is not None
 
 
+def test_answer_that_keeps_all_memories_has_no_command() -> None:
+    advice = recommend_cap(make_episodes(1000))
+    too_small = replace(advice, loaded=1_500)
+    small_saving = replace(advice, boot_tokens=advice.loaded - 1)
+    for keeps_all in (too_small, small_saving):
+        assert keeps_all.answer.startswith("Keep all for now")
+        assert keeps_all.command("memory.db") is None
+
+
+def test_load_bearing_memories_above_the_window_are_named_without_a_number() -> None:
+    frame = make_episodes(5, tokens=[60_000] * 5).assign(load_bearing=True, prunable=False)
+    advice = recommend_cap(frame)
+    assert advice.answer.startswith("Nothing to remove: 5 memories, 300,000 tokens. ")
+    assert "Load-bearing memories alone take 300,000 tokens, more than" in advice.answer
+    assert any("memlab floor" in step for step in advice.next_steps("memory.db"))
+
+
 def test_store_that_memlab_does_not_change_gets_no_command() -> None:
     advice = recommend_cap(make_episodes(1000))
     assert replace(advice, source="claude-mem:x.db").command() is None
