@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 
 import memlab
-from memlab.cli.fleet import _percent
 from memlab.errors import MemlabError
 from memlab.fleet import FleetPlan, size
 from memlab.settings import read_settings
 from memlab.sources.base import Source
 from memlab.sources.opening import save_store_settings
 from memlab.text import percent
-from tests.support.fleets import agent_store
+from tests.support.fleets import agent_store, referring_store
 from tests.support.shell import output_of, run
 from tests.support.stores import episodes, run_sql, write_rows
 
@@ -42,6 +41,14 @@ def test_fleet_show_lists_largest_first_with_totals(agents: Path) -> None:
         output = output_of("fleet", command, agents / "none", code=1)
         assert "there is no file" in output
         assert not re.search("loaded at start|would go|next: ", output)
+
+
+def test_fleet_show_prints_the_prunable_share_of_tokens(tmp_path: Path) -> None:
+    episodes_alone = write_rows(tmp_path / "episodes.db", episodes(3))
+    empty = write_rows(tmp_path / "empty.db", [])
+    output = output_of("fleet", "show", episodes_alone, empty)
+    assert re.search(r" 100\.0%  [0-9-]+  +episodes\.db$", output, re.MULTILINE)
+    assert re.search(r" 0  +–  –  +empty\.db$", output, re.MULTILINE)
 
 
 def records_in(printed: str) -> list[dict[str, str]]:
@@ -107,20 +114,6 @@ def test_fleet_plan_review_and_apply(agents: Path) -> None:
     second_records = records_in(output_of("fleet", "apply", file, "--csv"))
     assert [outcome["status"] for outcome in second_records] == ["applied before"] * 2
     assert "nothing to do" in output_of("fleet", "plan", names, "--keep-recent", 20)
-
-
-@pytest.mark.parametrize(
-    ("part", "whole", "text"),
-    [
-        (9_997, 10_000, "99.9%"),
-        (1, 100_000, "<0.1%"),
-        (4, 4, "100.0%"),
-        (0, 4, "0.0%"),
-        (0, 0, "–"),
-    ],
-)
-def test_share_of_some_is_neither_none_nor_all(part: int, whole: int, text: str) -> None:
-    assert _percent(part, whole) == text
 
 
 def test_fleet_apply_refuses_plans_of_restored_stores(agents: Path) -> None:
@@ -191,15 +184,35 @@ def test_fleet_size_prints_a_cap_and_evidence_per_store(agents: Path) -> None:
     assert "--keep-recent" not in words
 
 
-def test_saved_caps_of_a_fleet_are_planned_exactly(agents: Path) -> None:
+def test_next_steps_of_fleet_size_save_caps_and_plan_by_them(
+    agents: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(agents)
+    output = output_of("fleet", "size", f"{agents}/*/memory.db")
+    save_step, plan_step = output.splitlines()[-2:]
+    for step in (save_step.removeprefix("next:"), plan_step):
+        command, _, _ = step.strip().partition("    ")
+        program, *arguments = shlex.split(command)
+        assert program == "memlab"
+        output_of(*arguments)
+    assert len(list(agents.glob("*/memlab.toml"))) == 3
+    assert (agents / "fleet-plan.json").is_file()
+
+
+def test_saved_caps_of_a_fleet_are_planned_exactly(tmp_path: Path) -> None:
     """The caps that the fleet's own data moved are planned, not those of each store alone."""
-    names = f"{agents}/*/memory.db"
-    sized = size(names)
+    for number in range(4):
+        folder = tmp_path / f"agent-{number}"
+        folder.mkdir()
+        referring_store(folder / "memory.db", 200, 2 + number)
+    names = f"{tmp_path}/*/memory.db"
     output = output_of("fleet", "size", names, "--save", "--until", 1.5)
-    assert "saved the settings of 3 stores, each in the memlab.toml beside it" in output
+    assert "saved the settings of 4 stores, each in the memlab.toml beside it" in output
     assert "--save " not in output.splitlines()[-1]
     sized = size(names)  # the horizon is in the settings now
-    plan = agents / "plan.json"
+    caps_alone = [memlab.size(store).advice.keep_recent for store in sized["store"]]
+    assert sized["keep_recent"].tolist() != caps_alone
+    plan = tmp_path / "plan.json"
     output_of("fleet", "plan", names, "--save-plan", plan)
     planned = FleetPlan.read(plan)
     deleted = {store.store: store.deleted for store in planned.stores}

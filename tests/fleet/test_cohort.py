@@ -22,6 +22,7 @@ from memlab.fleet.cohort import (
 )
 from memlab.fleet.names import Member, Members
 from memlab.sizing.prior import Project, ReachPrior, fitted_law
+from tests.support.fleets import referring_store
 from tests.support.properties import examples
 from tests.support.stores import row, write_rows
 
@@ -129,23 +130,6 @@ def test_sample_does_not_depend_on_order() -> None:
     sample = sample_of(Members(members))
     assert sample == sample_of(Members(tuple(reversed(members))))
     assert len(sample) == MAX_SAMPLED_STORES
-
-
-def referring_store(path: Path, count: int, distance: int) -> Path:
-    """Write a store in which every fifth episode refers to the one `distance` before it."""
-    rows = []
-    for number in range(count):
-        month = 1 + number // 200
-        day = 1 + number // 8 % 25
-        columns = row(
-            f"e{number}",
-            source_task_ref=None,
-            created_at=f"2026-{month:02}-{day:02}T12:00:{number % 60:02}+00:00",
-        )
-        if number % 5 == 0 and number > distance:
-            columns["evidence_refs_json"] = f'["e{number - distance}"]'
-        rows.append(columns)
-    return write_rows(path, rows)
 
 
 def test_store_without_references_is_sized_by_its_fleet(tmp_path: Path) -> None:

@@ -31,6 +31,23 @@ def agent_store(path: Path, count: int) -> Path:
     return write_rows(path, [row("decision", "semantic"), *episodes(count)])
 
 
+def referring_store(path: Path, count: int, distance: int) -> Path:
+    """Write a store in which every fifth episode refers to the one `distance` before it."""
+    rows = []
+    for number in range(count):
+        month = 1 + number // 200
+        day = 1 + number // 8 % 25
+        columns = row(
+            f"e{number}",
+            source_task_ref=None,
+            created_at=f"2026-{month:02}-{day:02}T12:00:{number % 60:02}+00:00",
+        )
+        if number % 5 == 0 and number > distance:
+            columns["evidence_refs_json"] = f'["e{number - distance}"]'
+        rows.append(columns)
+    return write_rows(path, rows)
+
+
 def mixed_fleet(folder: Path) -> list[Path]:
     """Write stores of several sizes; return their paths and two paths without a store."""
     stores = [
