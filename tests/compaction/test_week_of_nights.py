@@ -40,13 +40,7 @@ def tree_of(home: Path) -> Tree:
     for path in home.rglob("*"):
         if path.name.endswith(MADE_BY_MEMLAB) or (path.is_dir() and not path.is_symlink()):
             continue
-        name = path.relative_to(home).as_posix()
-        if path.is_symlink():
-            status = path.lstat()
-            target = str(path.readlink()).encode()
-            tree[name] = FileState(target, status.st_mode, status.st_mtime_ns)
-        else:
-            tree[name] = FileState.of(path)
+        tree[path.relative_to(home).as_posix()] = FileState.of(path)
     return tree
 
 

@@ -1,6 +1,7 @@
 """Store files made row by row, also with rows that no agent would write."""
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
@@ -91,20 +92,23 @@ def files_in(folder: Path) -> dict[str, bytes | None]:
 
 
 class FileState(NamedTuple):
-    """Bytes, permissions and time of a file; a folder has no bytes and no time."""
+    """Bytes, permissions and time of a file or a link; a folder has no bytes and no time."""
 
     content: bytes
+    """Bytes of a file, or the target of a link."""
     mode: int
     modified: int
     """Time of the last change, in nanoseconds; 0 if it is not compared."""
 
     @classmethod
     def of(cls, path: Path, *, with_time: bool = True) -> Self:
-        """Read the state of a file or folder, by default with its time."""
-        status = path.stat()
+        """Read the state of a file, folder or link, by default with its time."""
+        status = path.lstat()
+        modified = status.st_mtime_ns if with_time else 0
+        if path.is_symlink():
+            return cls(os.fsencode(path.readlink()), status.st_mode, modified)
         if path.is_dir():
             return cls(b"", status.st_mode, 0)
-        modified = status.st_mtime_ns if with_time else 0
         return cls(path.read_bytes(), status.st_mode, modified)
 
 
