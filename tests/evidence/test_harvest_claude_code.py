@@ -50,10 +50,12 @@ def harvest_world(world: World) -> Harvest:
 
 @given(st.integers(0, 2**32), st.sampled_from([None, f"/home/x/.claude/projects/{SLUG}/memory"]))
 @settings(max_examples=examples(30))
-def test_harvest_finds_exactly_the_simulated_reads(seed: int, called: str | None) -> None:
+def test_harvest_finds_exactly_the_simulated_reads(
+    seed: int, folder_in_transcripts: str | None
+) -> None:
     """Transcripts of another machine use another path of the folder."""
     with TemporaryDirectory() as home:
-        world = World(Path(home), seed, called=called)
+        world = World(Path(home), seed, folder_in_transcripts=folder_in_transcripts)
         world.run(8)
         before = files_in(world.projects)
         harvested = harvest_world(world)
@@ -92,8 +94,8 @@ def never() -> float:
 class Desk:
     """A memory folder with a few files, and transcripts written line by line."""
 
-    def __init__(self, home: Path, called: str | None = None) -> None:
-        self.world = World(home, 0, memories=4, called=called)
+    def __init__(self, home: Path, folder_in_transcripts: str | None = None) -> None:
+        self.world = World(home, 0, memories=4, folder_in_transcripts=folder_in_transcripts)
         self.world.chance.random = never  # type: ignore[method-assign]
 
     def session(self, name: str = "s1", *reads: str) -> Session:
@@ -315,7 +317,7 @@ def test_project_or_root_folder_resolves_to_its_memory_folder(desk: Desk) -> Non
 
 
 def test_memory_folder_elsewhere_uses_named_transcripts(tmp_path: Path) -> None:
-    world = World(tmp_path / "home", 3, called=str(tmp_path / "notes"))
+    world = World(tmp_path / "home", 3, folder_in_transcripts=str(tmp_path / "notes"))
     world.run(6)
     world.folder.rename(tmp_path / "notes")
     harvested = harvest(f"claude:{tmp_path / 'notes'}", transcripts=world.projects)
@@ -423,10 +425,10 @@ def test_each_tool_call_is_a_read_or_counted_as_left_out(desk: Desk, call: ToolC
 
 
 def test_path_with_backslashes_names_the_same_file(tmp_path: Path) -> None:
-    called = f"C:/Users/x/.claude/projects/{SLUG}/memory"
-    desk = Desk(tmp_path, called=called)
+    folder = f"C:/Users/x/.claude/projects/{SLUG}/memory"
+    desk = Desk(tmp_path, folder_in_transcripts=folder)
     session = desk.session()
-    session.call("Read", {"file_path": f"{called}/m1.md".replace("/", "\\")})
+    session.call("Read", {"file_path": f"{folder}/m1.md".replace("/", "\\")})
     desk.save(session)
     assert desk.logged == ["m1.md"]
 

@@ -255,17 +255,25 @@ JSON_OPTIONS: list[dict[str, Any]] = [
 class World:
     """A home with a memory folder, and sessions that use it; the seed decides everything.
 
-    `called` is the folder as transcripts name it, by default its path.
+    `folder_in_transcripts` is the path of the memory folder that the transcripts contain, by
+    default the real one.
     """
 
     def __init__(
-        self, home: Path, seed: int, *, memories: int = 12, called: str | None = None
+        self,
+        home: Path,
+        seed: int,
+        *,
+        memories: int = 12,
+        folder_in_transcripts: str | None = None,
     ) -> None:
         self.home = home
         self.chance = random.Random(seed)
         self.projects = home / ".claude" / "projects"
         self.folder = self.projects / SLUG / "memory"
-        self.folder_in_transcripts = str(self.folder) if called is None else called
+        if folder_in_transcripts is None:
+            folder_in_transcripts = str(self.folder)
+        self.folder_in_transcripts = folder_in_transcripts
         self.memories = [f"m{number}.md" for number in range(1, memories + 1)]
         self.events: list[Event] = []
         self.sessions: list[Session] = []
