@@ -157,6 +157,10 @@ def test_store_without_load_bearing_memories_shows_no_empty_floor(tmp_path: Path
     path = notebook_for(store, tmp_path, "01")
     outputs = run_in_this_process(path)
     assert any(text.startswith("0 memories of this store are load-bearing") for text in outputs)
+    tables = [text for text in outputs if 'class="dataframe"' in text]
+    assert len(tables) > 0
+    for table in tables:
+        assert "<td>" in table  # the table of an empty floor would have no cells
 
 
 def test_comparison_of_a_history_names_the_next_command_with_the_path(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_status_says_that_the_table_holds_only_the_newest(
     browser.show_all()
     browser.show_period("2025-10-01", "2025-10-31")
     assert "the table holds the newest 7: narrow the range to see others" in browser.status.value
-    assert len(browser.grid.df if hasattr(browser.grid, "df") else browser.shown.head(7)) == 7
+    assert len(browser.grid.df) == 7
 
 
 def test_status_says_that_the_log_is_of_another_store(tmp_path: Path) -> None:
