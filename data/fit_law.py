@@ -428,17 +428,17 @@ def _fit_worth(histories: Sequence[History], laws_of_others: dict[str, ReachPrio
     forecasts: list[Forecast] = []
     for history in histories:
         forecasts += _forecasts_of(history, laws_of_others[history.project])
-    forecast = Forecast(*np.array(forecasts).T)  # a column each
+    column = dict(zip(Forecast._fields, np.array(forecasts).T, strict=True))
 
     def loss(log_worth: float) -> float:
-        before = forecast.references_before
+        before = column["references_before"]
         weight = before / (before + np.exp(log_worth))
         variance = (
-            (1 - weight) * forecast.between**2
-            + forecast.within**2
-            + forecast.noise / forecast.references_in_stretch
+            (1 - weight) * column["between"] ** 2
+            + column["within"] ** 2
+            + column["noise"] / column["references_in_stretch"]
         )
-        error = forecast.actual - weight * forecast.own - (1 - weight) * forecast.reach
+        error = column["actual"] - weight * column["own"] - (1 - weight) * column["reach"]
         return float((np.log(variance) + error**2 / variance).sum())
 
     return float(np.exp(minimize_scalar(loss, bounds=(0, 10), method="bounded").x))
