@@ -28,6 +28,7 @@ from unittest.mock import patch
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from recorded import SHARED
 
 from memlab import columns as c
 from memlab.evidence import use_times
@@ -43,7 +44,6 @@ from memlab.replay.history import ReplayHistory, prepare_history
 from memlab.replay.walk import walk_through
 from memlab.store.sqlite_store import SqliteMemoryStore
 
-CHECKOUT: Final = Path(__file__).resolve().parents[2]
 SHARES: Final = (0.1, 0.25, 0.5)
 BETWEEN_SHARES: Final = (0.2, 0.4, 0.6)
 DEFAULT_CHARS: Final = 2_000
@@ -287,7 +287,7 @@ def limits_at(
 def main() -> None:
     """Run the measurement that the options choose."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path, nargs="?", default=CHECKOUT.parent / "shared" / "data")
+    parser.add_argument("folder", type=Path, nargs="?", default=SHARED / "data")
     parser.add_argument("--between", action="store_true")
     parser.add_argument("--limits", action="store_true")
     parser.add_argument("--chosen", action="store_true")

@@ -26,6 +26,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "data"))
 
 import fit_law
+from recorded import SHARED
 
 from memlab.evidence.defaults import DEFAULT_UNTIL
 from memlab.sizing.backtest import (
@@ -37,7 +38,6 @@ from memlab.sizing.backtest import (
 from memlab.sizing.lifetimes import Lifetimes, Ranked
 from memlab.sizing.prior import EVIDENCE, PosteriorSettings, ReachPrior
 
-CHECKOUT: Final = Path(__file__).resolve().parents[2]
 EARLY_CUTS: Final = {"references": (250, 500, 1_000, 2_000), "reads": (16, 32, 64, 128)}
 """Numbers of memories written."""
 LATE_CUTS: Final = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
@@ -164,7 +164,7 @@ def print_results(cut_set: CutSet, ratios: Sequence[Ratios]) -> None:
 def main() -> None:
     """Fit the law without each project in turn, and test the caps of that project."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path, nargs="?", default=CHECKOUT.parent / "shared" / "data")
+    parser.add_argument("folder", type=Path, nargs="?", default=SHARED / "data")
     parser.add_argument("--target", type=float, default=0.9)
     parser.add_argument("--confidence", type=float, default=0.9)
     parser.add_argument("--until", type=float, default=DEFAULT_UNTIL)

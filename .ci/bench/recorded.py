@@ -11,6 +11,8 @@ TOOL: Final = SHARED / "tools" / "build_store.py"
 
 def recorded_names(pattern: str) -> list[str]:
     """List the recorded histories that match a pattern; none if they are not available."""
+    if not TOOL.is_file():
+        return []
     suffix = "-memories.csv.gz"
     paths = (SHARED / "data").glob(pattern + suffix)
     return sorted(path.name.removesuffix(suffix) for path in paths)
