@@ -10,11 +10,8 @@ after the other.
 
 import argparse
 import json
-import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,6 +20,9 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
+
+from commands import measure_apart
+from rows import Row, write_store
 
 import memlab
 
@@ -33,40 +33,20 @@ OVERHEAD: Final = 150
 SENTENCE: Final = "the agent looked at a failing check and kept what it learned for the next issue "
 
 
-def generate(path: Path, rows: int, row_bytes: int) -> None:
-    """Write a store of episodes whose bodies differ in length."""
-    memlab.SqliteMemoryStore(path).close()
-    marks = ",".join("?" * 14)
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.executemany(
-            f"INSERT INTO memory_items VALUES ({marks})", generate_rows(rows, row_bytes)
-        )
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA journal_mode = DELETE")
-
-
-def generate_rows(rows: int, row_bytes: int) -> Iterator[tuple[object, ...]]:
-    """Yield the rows of ``memory_items``."""
+def generate_rows(rows: int, row_bytes: int) -> Iterator[Row]:
+    """Yield episodes whose bodies differ in length."""
     text = SENTENCE * 20
     body_bytes = max(row_bytes - OVERHEAD, 10)
     for number in range(rows):
         start = number % 60
         length = body_bytes - 40 + number % 81
-        yield (
-            f"m{number}",
-            "episodic",
-            f"shipped #{number}",
-            text[start : start + length],
-            '["merged"]',
-            None,
-            None,
-            f"issue:#{number}",
-            "agent",
-            1.0,
-            (NOW - timedelta(seconds=rows - number)).isoformat(),
-            "[]",
-            "[]",
-            None,
+        yield Row(
+            memory_id=f"m{number}",
+            kind="episodic",
+            title=f"shipped #{number}",
+            body=text[start : start + length],
+            source_task_ref=f"issue:#{number}",
+            created_at=(NOW - timedelta(seconds=rows - number)).isoformat(),
         )
 
 
@@ -100,14 +80,10 @@ def measure(path: Path) -> dict[str, Any]:
 
 
 def measure_tree(tree: Path, original: Path) -> dict[str, Any]:
-    """Measure the memlab of a tree in a process of its own, on a copy of a store."""
+    """Measure the memlab of a tree on a copy of a store."""
     with tempfile.TemporaryDirectory(dir=original.parent) as folder:
-        copy = Path(shutil.copyfile(original, Path(folder) / "memory.db"))
-        command = [sys.executable, __file__, "--measure", str(copy)]
-        environment = os.environ | {"PYTHONPATH": str(tree)}
-        run = subprocess.run(command, env=environment, check=True, capture_output=True)
-    costs: dict[str, Any] = json.loads(run.stdout)
-    return costs
+        copy = shutil.copyfile(original, Path(folder) / "memory.db")
+        return measure_apart(__file__, copy, tree=tree)
 
 
 def main() -> None:
@@ -125,7 +101,8 @@ def main() -> None:
         trees["beside"] = options.beside
     with tempfile.TemporaryDirectory() as folder:
         original = Path(folder) / "original.db"
-        generate(original, options.rows, options.bytes)
+        rows = generate_rows(options.rows, options.bytes)
+        write_store(original, rows, journal_mode="DELETE")
         size = original.stat().st_size
         print(f"{options.rows:,} rows of {size / options.rows:,.0f} bytes", flush=True)
         for name, tree in trees.items():

@@ -12,18 +12,17 @@ import json
 import random
 import resource
 import shutil
-import sqlite3
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from commands import measure_apart
+from rows import Row, write_store
 
 from memlab.items import is_load_bearing_memory
 from memlab.store import SqliteMemoryStore
-from memlab.store.database import CREATE_TABLE
 
 KEEP_RECENT: Final = 50
 TAG_SETS: Final = (
@@ -36,23 +35,8 @@ TAG_SETS: Final = (
 SENTENCE: Final = "the agent looked at a failing check and kept what it learned for the next issue "
 
 
-def generate(path: Path, rows: int, *, random_ids: bool) -> None:
-    """Write a store in which about 87 % of the rows are prunable and active."""
-    connection = sqlite3.connect(path)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute(CREATE_TABLE)
-    marks = ",".join("?" * 14)
-    with connection:
-        connection.executemany(
-            f"INSERT INTO memory_items VALUES ({marks})",
-            generate_rows(rows, random_ids=random_ids),
-        )
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    connection.close()
-
-
-def generate_rows(rows: int, *, random_ids: bool) -> Iterator[tuple[object, ...]]:
-    """Yield the rows of ``memory_items``."""
+def generate_rows(rows: int, *, random_ids: bool) -> Iterator[Row]:
+    """Yield rows of which about 87 % are prunable and active."""
     rng = random.Random(7)
     text = SENTENCE * 6
     for number in range(rows):
@@ -67,21 +51,17 @@ def generate_rows(rows: int, *, random_ids: bool) -> Iterator[tuple[object, ...]
             superseded_by = f"m{number + 1}"
         is_rejected_path = 0.04 <= draw < 0.05
         tags = '["failed","rejected-path"]' if is_rejected_path else rng.choice(TAG_SETS)
-        yield (
-            f"{rng.getrandbits(128):032x}" if random_ids else f"m{number}",
-            kind,
-            f"shipped #{number}",
-            text[: rng.randrange(200, 480)],
-            tags,
-            None,
-            None,
-            f"issue:#{number}",
-            "agent",
-            1.0,
-            "2026-01-01T00:00:00+00:00",
-            "[]",
-            "[]",
-            superseded_by,
+        memory_id = f"m{number}"
+        if random_ids:
+            memory_id = f"{rng.getrandbits(128):032x}"
+        yield Row(
+            memory_id=memory_id,
+            kind=kind,
+            title=f"shipped #{number}",
+            body=text[: rng.randrange(200, 480)],
+            tags_json=tags,
+            source_task_ref=f"issue:#{number}",
+            superseded_by=superseded_by,
         )
 
 
@@ -139,18 +119,16 @@ def measure(routine: str, path: Path) -> None:
     print(json.dumps(costs))
 
 
-def measure_apart(routine: str, original: Path) -> dict[str, float]:
+def measure_on_a_copy(routine: str, original: Path) -> dict[str, Any]:
     """Measure a routine in a process of its own, on a copy of a store."""
     copy = original.with_name(f"{routine}.db")
     shutil.copyfile(original, copy)
-    command = [sys.executable, __file__, "--measure", routine, str(copy)]
-    run = subprocess.run(command, check=True, capture_output=True)
+    costs = measure_apart(__file__, routine, copy)
     copy.unlink()
-    costs: dict[str, float] = json.loads(run.stdout)
     return costs
 
 
-def best_of(rounds: list[dict[str, float]]) -> dict[str, float]:
+def best_of(rounds: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the least of each cost."""
     return {name: min(costs[name] for costs in rounds) for name in rounds[0]}
 
@@ -166,14 +144,14 @@ def main() -> None:
         routine, path = options.measure
         measure(routine, Path(path))
         return
-    rounds: dict[str, list[dict[str, float]]] = {routine: [] for routine in ROUTINES}
+    rounds: dict[str, list[dict[str, Any]]] = {routine: [] for routine in ROUTINES}
     with tempfile.TemporaryDirectory() as folder:
         original = Path(folder) / "original.db"
-        generate(original, options.rows, random_ids=options.random_ids)
+        write_store(original, generate_rows(options.rows, random_ids=options.random_ids))
         print(f"{options.rows:,} rows, {original.stat().st_size / 1e6:,.0f} MB")
         for _ in range(options.rounds):
             for routine in ROUTINES:
-                rounds[routine].append(measure_apart(routine, original))
+                rounds[routine].append(measure_on_a_copy(routine, original))
     package = best_of(rounds[by_the_package.__name__])
     for routine in ROUTINES:
         costs = best_of(rounds[routine])

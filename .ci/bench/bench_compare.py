@@ -16,13 +16,13 @@ import json
 import math
 import os
 import random
-import subprocess
 import sys
 import tempfile
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
+
+from commands import Seconds, least_of, measure_command
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -32,19 +32,11 @@ START: Final = datetime(2024, 1, 1, tzinfo=UTC)
 DAYS: Final = 730
 VOCABULARY: Final = 20_000
 COMMANDS: Final = {
-    "show": "show",
-    "compare by three rules": "compare --policy recent --policy ttl --policy value",
-    "compare odek's rule": "compare --policy odek",
-    "compare by default": "compare",
+    "show": "show {}",
+    "compare by three rules": "compare {} --policy recent --policy ttl --policy value",
+    "compare odek's rule": "compare {} --policy odek",
+    "compare by default": "compare {}",
 }
-MEMLAB: Final = "from memlab.cli import main; main()"
-
-
-class Seconds(NamedTuple):
-    """Time of a command, on the clock and on the processor."""
-
-    clock: float
-    cpu: float
 
 
 def generate(path: Path, rows: int) -> None:
@@ -71,24 +63,6 @@ def generate(path: Path, rows: int) -> None:
     write_rows(path, memories)
 
 
-def measure(python: str, command: str, store: Path) -> Seconds:
-    """Measure one run of a command of memlab on a store."""
-    name, *options = command.split()
-    started = time.perf_counter()
-    before = os.times()
-    with tempfile.TemporaryDirectory() as folder:  # a working directory without another memlab
-        subprocess.run(
-            [python, "-c", MEMLAB, name, str(store), *options],
-            cwd=folder,
-            check=True,
-            capture_output=True,
-        )
-    after = os.times()
-    user = after.children_user - before.children_user
-    system = after.children_system - before.children_system
-    return Seconds(time.perf_counter() - started, user + system)
-
-
 def main() -> None:
     """Print the least time of each command, and its ratio to that of `show`."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -106,12 +80,14 @@ def main() -> None:
         os.utime(path, (0, 0))  # memlab takes more care with a file that was just written
         for _ in range(options.rounds):
             for name, command in COMMANDS.items():
+                arguments = [word.format(path) for word in command.split()]
                 for side, python in pythons.items():
-                    runs.setdefault((side, name), []).append(measure(python, command, path))
+                    run = measure_command(python, *arguments)
+                    runs.setdefault((side, name), []).append(run)
     for side in pythons:
-        show = min(runs[side, "show"])
+        show = least_of(runs[side, "show"])
         for name in COMMANDS:
-            least = min(runs[side, name])
+            least = least_of(runs[side, name])
             print(
                 f"{side:7} {name:24} {least.clock:6.2f} s "
                 f"({least.cpu:6.2f} s of CPU), {least.clock / show.clock:5.1f} times show"

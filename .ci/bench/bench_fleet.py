@@ -20,7 +20,6 @@ import argparse
 import json
 import os
 import resource
-import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -33,6 +32,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from rows import Row, write_store
 
 import memlab
 from memlab import fleet
@@ -40,7 +40,6 @@ from memlab.fleet.change import plan_task
 from memlab.fleet.cohort import fit_cohort, size_task
 from memlab.fleet.sweep import outcomes_of, survey_task
 from memlab.fleet.workers import ArgumentOf, FleetTask, no_argument
-from memlab.store.database import CREATE_TABLE
 
 NOW: Final = datetime(2026, 7, 1, tzinfo=UTC)
 POLICY: Final = memlab.KeepRecent(100)
@@ -90,8 +89,8 @@ class TimedWork:
                 file.write(f"{time.process_time() - started}\n")
 
 
-def generate_rows(count: int, seed: int) -> Iterator[tuple[object, ...]]:
-    """Yield the rows of ``memory_items``."""
+def generate_rows(count: int, seed: int) -> Iterator[Row]:
+    """Yield the rows of a store."""
     rng = np.random.default_rng(seed)
     kinds = rng.random(count)
     has_reference = rng.random(count) < 0.05
@@ -106,21 +105,15 @@ def generate_rows(count: int, seed: int) -> Iterator[tuple[object, ...]]:
         references = []
         if has_reference[number] and distances[number] <= number:
             references = [f"m{number - distances[number]}"]
-        yield (
-            f"m{number}",
-            kind,
-            f"Issue {number} of store {seed}",
-            "word " * (lengths[number] // 5),
-            '["merged"]',
-            None,
-            None,
-            f"issue:{number}",
-            "agent",
-            0.8,
-            (NOW - timedelta(hours=count - number)).isoformat(),
-            "[]",
-            json.dumps(references),
-            None,
+        yield Row(
+            memory_id=f"m{number}",
+            kind=kind,
+            title=f"Issue {number} of store {seed}",
+            body="word " * (lengths[number] // 5),
+            source_task_ref=f"issue:{number}",
+            confidence=0.8,
+            created_at=(NOW - timedelta(hours=count - number)).isoformat(),
+            evidence_refs_json=json.dumps(references),
         )
 
 
@@ -131,16 +124,7 @@ def generate(store: NewStore) -> None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".part")
-    connection = sqlite3.connect(draft)
-    connection.execute("PRAGMA synchronous = OFF")
-    connection.execute(CREATE_TABLE)
-    marks = ",".join("?" * 14)
-    with connection:
-        connection.executemany(
-            f"INSERT INTO memory_items VALUES ({marks})", generate_rows(store.memories, store.seed)
-        )
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.close()
+    write_store(draft, generate_rows(store.memories, store.seed), synchronous="OFF")
     os.utime(draft, (0, 0))
     draft.rename(path)
 

@@ -12,20 +12,19 @@ import json
 import random
 import resource
 import sqlite3
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
+from commands import measure_apart
+from rows import Row, write_store
 
 import memlab
-from memlab.store.database import CREATE_TABLE
 
 SENTENCE: Final = (
     "the cache of an index parser merge failed because a retry timed out when building docs"
@@ -33,20 +32,8 @@ SENTENCE: Final = (
 START: Final = datetime(2024, 1, 1, tzinfo=UTC)
 
 
-def generate(path: Path, rows: int) -> None:
-    """Write a store like those of agents: 87 % prunable, 8 % superseded, some with references."""
-    connection = sqlite3.connect(path)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute(CREATE_TABLE)
-    marks = ",".join("?" * 14)
-    with connection:
-        connection.executemany(f"INSERT INTO memory_items VALUES ({marks})", generate_rows(rows))
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    connection.close()
-
-
-def generate_rows(rows: int) -> Iterator[tuple[object, ...]]:
-    """Yield the rows of ``memory_items``."""
+def generate_rows(rows: int) -> Iterator[Row]:
+    """Yield rows like those of agents: 87 % prunable, 8 % superseded, some with references."""
     rng = random.Random(7)
     words = SENTENCE.split()
     text = " ".join(rng.choice(words) for _ in range(4000))
@@ -71,21 +58,17 @@ def generate_rows(rows: int) -> Iterator[tuple[object, ...]]:
         end = text[start : start + rng.randrange(150)]
         confidence = rng.choice([1.0, 1.0, 0.9, 0.7])
         created_at = START + timedelta(minutes=number, microseconds=rng.randrange(10**6))
-        yield (
-            f"m{number}",
-            kind,
-            f"shipped #{number}:{dash}{text[start : start + 30]}",
-            text[start : start + 180] + dash + end,
-            json.dumps(tags),
-            None,
-            None,
-            f"issue:#{number}",
-            "agent",
-            confidence,
-            created_at.isoformat(),
-            "[]",
-            json.dumps(references),
-            superseded_by,
+        yield Row(
+            memory_id=f"m{number}",
+            kind=kind,
+            title=f"shipped #{number}:{dash}{text[start : start + 30]}",
+            body=text[start : start + 180] + dash + end,
+            tags_json=json.dumps(tags),
+            source_task_ref=f"issue:#{number}",
+            confidence=confidence,
+            created_at=created_at.isoformat(),
+            evidence_refs_json=json.dumps(references),
+            superseded_by=superseded_by,
         )
 
 
@@ -128,14 +111,6 @@ def measure(routine: str, path: Path) -> None:
     print(json.dumps(costs))
 
 
-def measure_apart(routine: str, path: Path) -> dict[str, float]:
-    """Measure a routine in a process of its own."""
-    command = [sys.executable, __file__, "--measure", routine, str(path)]
-    run = subprocess.run(command, capture_output=True, check=True, text=True)
-    costs: dict[str, float] = json.loads(run.stdout)
-    return costs
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
@@ -146,14 +121,14 @@ def main() -> None:
         routine, path = options.measure
         measure(routine, Path(path))
         return
-    rounds: dict[str, list[dict[str, float]]] = {routine: [] for routine in ROUTINES}
+    rounds: dict[str, list[dict[str, Any]]] = {routine: [] for routine in ROUTINES}
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "memory.db"
-        generate(store, options.rows)
+        write_store(store, generate_rows(options.rows))
         print(f"{options.rows} rows, {store.stat().st_size / 2**20:.0f} MB")
         for _ in range(options.rounds):
             for routine in ROUTINES:
-                rounds[routine].append(measure_apart(routine, store))
+                rounds[routine].append(measure_apart(__file__, routine, store))
     best = {}
     for routine in ROUTINES:
         best[routine] = min(rounds[routine], key=lambda costs: costs["seconds"])

@@ -9,10 +9,7 @@ memories.
 
 import argparse
 import json
-import os
 import resource
-import subprocess
-import sys
 import tempfile
 import time
 from datetime import UTC, datetime
@@ -20,7 +17,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from bench_compaction import generate
+from bench_compaction import generate_rows
+from commands import measure_apart
+from rows import write_store
 
 import memlab
 
@@ -48,15 +47,6 @@ def measure(path: Path) -> dict[str, Any]:
     }
 
 
-def measure_tree(tree: Path, path: Path) -> dict[str, Any]:
-    """Measure the memlab of a tree in a process of its own."""
-    command = [sys.executable, __file__, "--measure", str(path)]
-    environment = os.environ | {"PYTHONPATH": str(tree)}
-    run = subprocess.run(command, env=environment, check=True, capture_output=True)
-    costs: dict[str, Any] = json.loads(run.stdout)
-    return costs
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
@@ -73,10 +63,10 @@ def main() -> None:
     rounds: list[list[dict[str, Any]]] = [[] for _ in trees]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "memory.db"
-        generate(path, options.rows, random_ids=False)
+        write_store(path, generate_rows(options.rows, random_ids=False))
         for _ in range(options.rounds):
             for tree, costs in zip(trees, rounds, strict=True):
-                costs.append(measure_tree(tree, path))
+                costs.append(measure_apart(__file__, path, tree=tree))
     digests = set()
     for tree, costs in zip(trees, rounds, strict=True):
         digests |= {cost["digest"] for cost in costs}

@@ -17,7 +17,6 @@ import json
 import os
 import shutil
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import threading
@@ -26,9 +25,10 @@ from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import pandas as pd
+from commands import Seconds, least_of, measure_apart, measure_command
 
 import memlab
 
@@ -36,14 +36,9 @@ EXAMPLE: Final = Path(__file__).resolve().parents[2] / "data" / "three_hundred_i
 NOW: Final = datetime(2026, 7, 1, tzinfo=UTC)
 POLICY_SECONDS: Final = 0.5
 TURNS: Final = 3
-MEMLAB: Final = "from memlab.cli import main; main()"
-
-
-class Milliseconds(NamedTuple):
-    """Time on the clock and on the processor."""
-
-    clock: float
-    cpu: float
+"""Number of turns of each memlab."""
+COMMAND_RUNS: Final = 3
+"""Runs of a command in each turn."""
 
 
 class SlowPolicy(memlab.KeepRecent):
@@ -54,21 +49,16 @@ class SlowPolicy(memlab.KeepRecent):
         return super().evict(rows, now=now)
 
 
-def least_of(runs: list[Milliseconds]) -> Milliseconds:
-    """Return the least time of each clock."""
-    return Milliseconds(min(run.clock for run in runs), min(run.cpu for run in runs))
-
-
-def measure_call(call: Callable[[], object]) -> Milliseconds:
+def measure_call(call: Callable[[], object]) -> Seconds:
     """Measure a call in this process."""
     started = time.perf_counter()
     started_cpu = time.process_time()
     call()
     clock = time.perf_counter() - started
-    return Milliseconds(1e3 * clock, 1e3 * (time.process_time() - started_cpu))
+    return Seconds(clock, time.process_time() - started_cpu)
 
 
-def measure_calls(path: Path, rounds: int) -> dict[str, Milliseconds]:
+def measure_calls(path: Path, rounds: int) -> dict[str, Seconds]:
     """Measure each call on a store after a first one."""
     past = memlab.load_past(path)
     calls: dict[str, Callable[[], object]] = {
@@ -83,26 +73,12 @@ def measure_calls(path: Path, rounds: int) -> dict[str, Milliseconds]:
     }
 
 
-def measure_command(python: str, *arguments: str) -> Milliseconds:
-    """Measure a command from the start of its process."""
-    started = time.perf_counter()
-    before = os.times()
-    with tempfile.TemporaryDirectory() as folder:  # a working directory without another memlab
-        command = [python, "-c", MEMLAB, *arguments]
-        subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    after = os.times()
-    user = after.children_user - before.children_user
-    system = after.children_system - before.children_system
-    return Milliseconds(1e3 * (time.perf_counter() - started), 1e3 * (user + system))
-
-
-def measure_python(python: str, path: Path, rounds: int) -> dict[str, Milliseconds]:
+def measure_python(python: str, path: Path, rounds: int) -> dict[str, Seconds]:
     """Measure each call and command with the memlab of an interpreter."""
-    command = [python, __file__, "--measure", str(path), "--rounds", str(rounds)]
-    run = subprocess.run(command, check=True, capture_output=True, text=True)
-    times = {name: Milliseconds(*values) for name, values in json.loads(run.stdout).items()}
+    calls = measure_apart(__file__, path, "--rounds", rounds, python=python)
+    times = {name: Seconds(*values) for name, values in calls.items()}
     for name in ("show", "size"):
-        runs = [measure_command(python, name, str(path)) for _ in range(3)]
+        runs = [measure_command(python, name, str(path)) for _ in range(COMMAND_RUNS)]
         times[f"memlab {name}"] = least_of(runs)
     return times
 
@@ -121,7 +97,7 @@ def print_times(path: Path, rounds: int, beside: str | None) -> None:
         if other_turns:
             other = least_of([turn[name] for turn in other_turns])
             ratio = f", {least.cpu / other.cpu:.2f} of the other's"
-        print(f"{name:12} {least.clock:7.1f} ms ({least.cpu:7.1f} ms of CPU{ratio})")
+        print(f"{name:12} {1e3 * least.clock:7.1f} ms ({1e3 * least.cpu:7.1f} ms of CPU{ratio})")
 
 
 def slowest_commit(path: Path, beside: Callable[[], object] | None = None) -> float:

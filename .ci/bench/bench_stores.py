@@ -30,7 +30,6 @@ LARGE_COUNT: Final = 60_000
 LARGE_MESSAGES: Final = 5_000
 MESSAGE_BYTES: Final = 1_000_000
 START_MS: Final = 1_700_000_000_000
-MEMLAB: Final = "import sys; from memlab.cli import main; main(sys.argv[1:])"
 INSERT_OBSERVATION: Final = (
     "INSERT INTO observations (memory_session_id, project, type, title, subtitle, facts, "
     "narrative, concepts, created_at, created_at_epoch, content_hash) "
@@ -78,9 +77,8 @@ def generate_folder(home: Path) -> Path:
 def measure(title: str, *arguments: str) -> None:
     """Print how long a command takes, and the peak memory of all commands so far."""
     started = time.perf_counter()
-    run = subprocess.run(
-        [sys.executable, "-c", MEMLAB, *arguments], stdout=subprocess.DEVNULL, check=False
-    )
+    command = [sys.executable, "-m", "memlab", *arguments]
+    run = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
     seconds = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     print(f"{title:<40} {seconds:6.1f} s  {peak:6,.0f} MiB at most so far  exit {run.returncode}")
