@@ -102,7 +102,7 @@ FRAMES: dict[str, Callable[[], pd.DataFrame]] = {
     "looked up": looked_up,
     "two years": partial(load, store_path("two_years")),
 }
-QUICK_FRAMES = ("none", "looked up")
+QUICK_FRAMES = ("looked up",)
 """Frames of which a default run checks that every chart has a title and fits its figure."""
 POLICIES = (
     KeepRecent(50),
@@ -294,14 +294,21 @@ def steep_store() -> pd.DataFrame:
 @cache
 def trade_off_of(frame: str) -> Chart:
     """Draw the trade-off of a kind of frame, or of the steep store, with its advice."""
-    store = steep_store() if frame == "steep" else FRAMES[frame]()
-    advice = sizing.recommend_cap(store)
-    chart = plots.plot_trade_off(sizing.cap_curve(store), advice=advice).figure
+    if frame == "steep":
+        store = steep_store()
+        advice = sizing.recommend_cap(store)
+        chart = plots.plot_trade_off(sizing.cap_curve(store), advice=advice).figure
+    else:
+        chart = charts_of(frame)["trade-off"]().figure
     assert isinstance(chart, Chart)
     return chart
 
 
-@pytest.mark.parametrize("width", [8.0, NARROW])
+WIDTHS = [pytest.param(8.0, marks=pytest.mark.long), NARROW]
+"""Widths at which labels must not overlap; a narrow chart has the least room for them."""
+
+
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("frame", ["steep", "two years", "looked up"])
 def test_labels_of_a_trade_off_do_not_cover_each_other(frame: str, width: float) -> None:
     ax = trade_off_of(frame).at(width=width).axes[0]
@@ -309,7 +316,7 @@ def test_labels_of_a_trade_off_do_not_cover_each_other(frame: str, width: float)
     assert overlapping_texts(ax) == []
 
 
-@pytest.mark.parametrize("width", [8.0, NARROW])
+@pytest.mark.parametrize("width", WIDTHS)
 def test_labels_of_a_comparison_do_not_cross_its_lines(width: float) -> None:
     ax = drawn(chart_named("comparison").at(width=width).axes[0])
     settings = [text for text in ax.texts if re.fullmatch(r"\d+(?: d)?", text.get_text())]
@@ -381,9 +388,37 @@ def save(figure: Chart, path: Path) -> None:
 
 DARK_NAMES = [f"{name}/dark" for name in DARK_TOO]
 NARROW_NAMES = [f"{name}/narrow" for name in NARROW_TOO]
+QUICK_PICTURES = (
+    "growth",
+    "context",
+    "before-after",
+    "curve-advised",
+    "trade-off",
+    "starts",
+    "ages-parted",
+    "age-or-use",
+    "reads-served",
+    "backtest",
+    "law",
+    "comparison",
+    "overlap",
+    "regret",
+    "fleet-tokens",
+    "fleet-caps",
+    "fleet-growth",
+    "growth/dark",
+    "context/narrow",
+)
+"""Pictures that a default run compares: one of each plot function, one dark and one narrow."""
 
 
-@pytest.mark.parametrize("name", [*DRAWN, *DARK_NAMES, *NARROW_NAMES])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in QUICK_PICTURES else pytest.mark.long)
+        for name in [*DRAWN, *DARK_NAMES, *NARROW_NAMES]
+    ],
+)
 def test_chart_equals_its_stored_picture(name: str, tmp_path: Path) -> None:
     file = f"{name.replace('/', '-')}.png"
     stored = PICTURES / file

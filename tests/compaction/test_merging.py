@@ -681,8 +681,18 @@ def killed(program: str, *arguments: object) -> None:
     assert result.returncode == -signal.SIGKILL
 
 
+QUICK_STEPS = ("inserted there", "deleted", "committed")
+"""Steps of a merge at which a default run kills it, each with another end."""
+
+
 @pytest.mark.parametrize(
-    ("step", "then"), crossed(STEPS, ("again", "undone", "undone from the other"))
+    ("step", "then"),
+    [
+        case
+        if case.values[0] in QUICK_STEPS
+        else pytest.param(*case.values, marks=pytest.mark.long)
+        for case in crossed(STEPS, ("again", "undone", "undone from the other"))
+    ],
 )
 def test_merge_killed_at_any_step_is_finished_or_undone(
     folders: tuple[Path, Path], original: Callable[[], None], step: str, then: str
@@ -710,7 +720,15 @@ def test_merge_killed_at_any_step_is_finished_or_undone(
 
 
 @pytest.mark.parametrize(
-    "step", ["locked", "verified", "committed", "taken out there", "committed there", "recorded"]
+    "step",
+    [
+        pytest.param("locked", marks=pytest.mark.long),
+        pytest.param("verified", marks=pytest.mark.long),
+        pytest.param("committed", marks=pytest.mark.long),
+        "taken out there",
+        pytest.param("committed there", marks=pytest.mark.long),
+        pytest.param("recorded", marks=pytest.mark.long),
+    ],
 )
 def test_killed_undo_is_finished_later(folders: tuple[Path, Path], step: str) -> None:
     before = state(*folders)

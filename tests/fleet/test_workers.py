@@ -76,7 +76,7 @@ class KillsOne(Processes):
             yield outcome
 
 
-@pytest.fixture(params=["processes", "cluster"])
+@pytest.fixture(params=[pytest.param("processes", marks=pytest.mark.long), "cluster"])
 def runner(request: pytest.FixtureRequest) -> Runner:
     if request.param == "processes":
         return Processes(2)
@@ -100,6 +100,12 @@ def test_results_do_not_depend_on_runner(runner: Runner, tmp_path: Path) -> None
     for result, expected in zip(results, expected_results, strict=True):
         pd.testing.assert_frame_equal(result, expected)
     assert {name: rows_of(name) for name in after} == after
+
+
+def test_survey_in_processes_equals_a_serial_one(tmp_path: Path) -> None:
+    names = mixed_fleet(tmp_path / "fleet")
+    survey = fleet.survey(names, now=NOW, runner=Processes(2))
+    pd.testing.assert_frame_equal(survey, fleet.survey(names, now=NOW, runner=Serial()))
 
 
 def results_of_operations(names: Sequence[Path], runner: Runner) -> Iterator[pd.DataFrame]:
