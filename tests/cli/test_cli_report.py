@@ -60,7 +60,17 @@ def test_every_chart_has_a_name() -> None:
         assert f"  {name} " in help_text
 
 
-@pytest.mark.parametrize("name", sorted(CHARTS))
+QUICK_CHARTS = ("boot-context", "cap-curve", "growth", "regret")
+"""Charts that a default run writes by command."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in QUICK_CHARTS else pytest.mark.long)
+        for name in sorted(CHARTS)
+    ],
+)
 def test_chart_is_an_svg_file_and_its_title_is_printed(
     name: str, store: Path, tmp_path: Path
 ) -> None:

@@ -316,7 +316,17 @@ def test_invalid_settings_are_reported_with_their_line(
     assert files_in(tmp_path) == before
 
 
-@pytest.mark.parametrize("name", LOOKING)
+QUICK_ON_LOCKED = ("show", "compact", "doctor", "maintain")
+"""Commands that a default run tries on a locked store, two of each exit code."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in QUICK_ON_LOCKED else pytest.mark.long)
+        for name in LOOKING
+    ],
+)
 def test_locked_store_is_reported(
     tmp_path: Path, out: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

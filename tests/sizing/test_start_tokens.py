@@ -61,7 +61,7 @@ def tokens_in_show(store: Path | str) -> int:
 @pytest.mark.parametrize(
     "cap",
     [
-        0,
+        pytest.param(0, marks=pytest.mark.long),
         pytest.param(10, marks=pytest.mark.long),
         150,
         pytest.param(190, marks=pytest.mark.long),
@@ -87,7 +87,7 @@ def test_every_command_counts_the_same_start_of_a_cut_index(tmp_path: Path, cap:
     assert memlab.show(folder, now=NOW).summary.boot.memories == at_cap["boot_memories"]
 
 
-@pytest.mark.parametrize("cap", [10, 190])
+@pytest.mark.parametrize("cap", [pytest.param(10, marks=pytest.mark.long), 190])
 def test_effect_of_a_cap_on_a_cut_index_is_what_a_start_loads(tmp_path: Path, cap: int) -> None:
     folder = cut_folder(tmp_path)
     frame = memlab.load(folder)
@@ -100,7 +100,7 @@ def test_effect_of_a_cap_on_a_cut_index_is_what_a_start_loads(tmp_path: Path, ca
     assert f"{tokens_in_show(folder):,}" in str(effect)
 
 
-@pytest.mark.parametrize("is_saved", [False, True])
+@pytest.mark.parametrize("is_saved", [pytest.param(False, marks=pytest.mark.long), True])
 def test_receipt_of_a_folder_says_what_a_start_loads(tmp_path: Path, is_saved: bool) -> None:
     folder = cut_folder(tmp_path)
     plan = memlab.plan(folder, memlab.KeepRecent(10), now=NOW)

@@ -167,12 +167,17 @@ def compacted_to_40(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_in_parts(store, 2, partial(keep, cap=40))
 
 
+@pytest.fixture(scope="module")
+def past_of_40(compacted_to_40: Path) -> pd.DataFrame:
+    return load_past(compacted_to_40)
+
+
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_functions_of_a_store_read_its_whole_past(
-    function: Callable[[Any], Any], compacted_to_40: Path
+    function: Callable[[Any], Any], compacted_to_40: Path, past_of_40: pd.DataFrame
 ) -> None:
     result = function(compacted_to_40)
-    expected = function(load_past(compacted_to_40))
+    expected = function(past_of_40)
     if isinstance(expected, pd.DataFrame):
         pd.testing.assert_frame_equal(result, expected)
     else:

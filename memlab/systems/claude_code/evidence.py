@@ -18,7 +18,12 @@ from memlab.sources.opening import NOT_ENTERED
 from memlab.sources.recognition import Evidence, Strength, spellings, strongest
 from memlab.systems.claude_code.hubs import list_of_links
 from memlab.systems.claude_code.index import INDEX, RETIRED, MemoryIndex
-from memlab.systems.claude_code.markdown import MAX_SUBFOLDERS, FileNames, read_front_matter
+from memlab.systems.claude_code.markdown import (
+    MAX_SUBFOLDERS,
+    FileNames,
+    FrontMatter,
+    read_front_matter,
+)
 
 TYPES: Final = frozenset({"user", "feedback", "project", "reference"})
 """Types of Claude Code's memories."""
@@ -99,15 +104,18 @@ def is_memory(name: str) -> bool:
     return not subfolder or (is_file_path(name) and may_hold_memories(subfolder))
 
 
-def has_claude_type(text: str) -> bool:
+def has_claude_type(text: str, head: FrontMatter | None = None) -> bool:
     r"""Return whether ``type`` or ``metadata.type`` in front matter is a type of Claude Code.
+
+    A caller that has read the front matter passes it as `head`, because reading it takes long.
 
     >>> has_claude_type("---\nname: a\nmetadata:\n  type: user\n---\n")
     True
     >>> has_claude_type("---\nname: a-skill\ndescription: does it\n---\n")
     False
     """
-    head = read_front_matter(text)
+    if head is None:
+        head = read_front_matter(text)
     values = list(_types_in(text[: head.text_at]))
     if not head.text_at:  # the front matter does not end, and was read as far as possible
         values = [head.fields.get("type", "")]

@@ -685,7 +685,7 @@ class ClaudeCode(FolderSource):
             links_listed=links_listed,
             paths_listed=paths_listed,
             type=_type_of(name, text, head, self._kinds),
-            is_typed=has_claude_type(text),
+            is_typed=has_claude_type(text, head),
             heading=first_heading(text[head.text_at :]),
         )
         self._notes[name] = (stamp, note)
