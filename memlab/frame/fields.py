@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -373,20 +373,27 @@ def labels_of(frame: "pd.DataFrame") -> "pd.Categorical":
     """Return the label of each memory of a frame, one of :data:`memlab.columns.LABELS`."""
     import pandas as pd
 
-    deleted = np.zeros(len(frame), dtype=bool)
-    if c.DELETED_AT in frame:
-        deleted = frame[c.DELETED_AT].notna().to_numpy()
-    # the label is the first whose flag is true
+    # A later label replaces an earlier one.
     flags = {
-        "deleted": deleted,
-        "retired": retired_rows(frame),
-        "reached": rows_in_state(frame, c.REACHED),
-        "unlisted": rows_in_state(frame, c.UNLISTED),
-        "superseded": ~frame[c.ACTIVE].to_numpy(),
         "load-bearing": frame[c.LOAD_BEARING].to_numpy(),
+        "superseded": ~frame[c.ACTIVE].to_numpy(),
+        "unlisted": rows_in_state(frame, c.UNLISTED),
+        "reached": rows_in_state(frame, c.REACHED),
+        "retired": retired_rows(frame),
+        "deleted": _has_value(frame, c.DELETED_AT),
     }
-    labels = np.select(list(flags.values()), list(flags), "prunable")
-    return pd.Categorical(labels, list(c.LABELS))
+    codes = np.full(len(frame), c.LABELS.index("prunable"), dtype=np.int8)
+    for label, is_labelled in flags.items():
+        codes[is_labelled] = c.LABELS.index(label)
+    return pd.Categorical.from_codes(codes, dtype=_label_dtype())
+
+
+@cache
+def _label_dtype() -> "pd.CategoricalDtype":
+    """Return the dtype of the column ``label``."""
+    import pandas as pd
+
+    return pd.CategoricalDtype(list(c.LABELS))
 
 
 def rows_in_state(frame: "pd.DataFrame", state: str) -> Flags:

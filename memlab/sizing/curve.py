@@ -257,6 +257,11 @@ class Sizing:
             days=row["days"],
         )
 
+    def tokens_at(self, number: int) -> int:
+        """Return the tokens of a start now under one number."""
+        kept = min(number, self.present.prunable)
+        return int(self.present.loaded.tokens[kept])
+
     def _row_at(self, number: int) -> dict[str, Any]:
         """Return the values of the curve's columns for one number."""
         columns = self._columns(np.array([number]))
@@ -415,7 +420,7 @@ class BudgetSizing(Sizing):
     def _columns(self, budgets: Ints, over_history: Columns | None = None) -> Columns:  # noqa: ARG002 - a budget has no statistics over the history
         present = self.present
         room = np.maximum(budgets - self.floor, 0)
-        kept = np.searchsorted(present.tokens_newest, room, side="right") - 1
+        kept = self._kept_in(room)
         observed = np.full(len(budgets), np.nan)
         if len(self.needed_budgets):
             met_count = np.searchsorted(np.sort(self.needed_budgets), budgets, side="right")
@@ -429,6 +434,16 @@ class BudgetSizing(Sizing):
             "pruned": present.prunable - kept,
             "days": present.days_newest[kept],
         }
+
+    def tokens_at(self, number: int) -> int:
+        """Return the tokens of a start now under one budget."""
+        room = max(number - self.floor, 0)
+        return int(self.present.loaded.tokens[self._kept_in(np.array([room]))[0]])
+
+    def _kept_in(self, room: Ints) -> Ints:
+        """Return the number of newest prunable memories that fit into each number of tokens."""
+        kept: Ints = np.searchsorted(self.present.tokens_newest, room, side="right") - 1
+        return kept
 
     def largest_within(self, token_budget: int) -> int | None:
         """Return the budget itself, or None if the load-bearing memories use more."""

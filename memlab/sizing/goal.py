@@ -222,7 +222,7 @@ def advise(
         "token_rule": sizing.present.token_rule,
         "source": sizing.source,
         "store": sizing.store,
-        "likely_boot_tokens": sizing.point_at(likely).boot_tokens if has_number else None,
+        "likely_boot_tokens": sizing.tokens_at(likely) if has_number else None,
         "loads_at_start": not sizing.present.recalled,
         "load_bearing_at_start": sizing.present.load_bearing_at_start,
     }

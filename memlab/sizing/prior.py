@@ -287,14 +287,22 @@ def caps_over(reach: Floats, memories: float, until: float) -> Floats:
     """
     midpoints = (np.arange(_STORE_SIZES) + 0.5) / _STORE_SIZES  # of equal parts of the stretch
     sizes = max(memories, 0) * (1 + (until - 1) * midpoints)
-    rank_by_size = rank_at(reach[:, np.newaxis], sizes[np.newaxis, :])  # shape (n, sizes)
-    ranks = np.sort(rank_by_size, axis=None)
-    count = len(reach)
-    shares = np.arange(1, count + 1) / (count + 1)
-    # The smallest rank that serves at least the share; 1e-9 offsets rounding errors.
-    served_counts = np.ceil(shares * len(ranks) - 1e-9).astype(np.int64)
-    caps: Floats = ranks[served_counts - 1]
+    rank_by_size = rank_at(reach[np.newaxis, :], sizes[:, np.newaxis])  # shape (sizes, n)
+    # A stable sort merges the sizes, whose ranks increase with the reach.
+    ranks = np.sort(rank_by_size, axis=None, kind="stable")
+    caps: Floats = ranks[_places_of_shares(len(reach), len(ranks))]
     return caps
+
+
+@cache
+def _places_of_shares(count: int, total: int) -> Ints:
+    """Return the place of each of `count` even shares among `total` sorted ranks.
+
+    It is the place of the smallest rank that serves at least the share.
+    """
+    shares = np.arange(1, count + 1) / (count + 1)
+    served_counts = np.ceil(shares * total - 1e-9).astype(np.int64)  # 1e-9: rounding errors
+    return served_counts - 1
 
 
 def limits_of(

@@ -187,7 +187,7 @@ class SizingPanel:
         """Say whether a cap exceeds the token budget today, or only at past starts."""
         tokens = counted(budget, "tokens")
         is_recalled = self._sizing.present.recalled
-        if self._sizing.point_at(cap).boot_tokens > budget:
+        if self._sizing.tokens_at(cap) > budget:
             at_start = "" if is_recalled else " at start"
             return f"that cap takes more than {tokens}{at_start}"
         moments = "moments" if is_recalled else "starts"
