@@ -94,8 +94,9 @@ class Restored(DisplayMixin):
     Attributes
     ----------
     memories : int
-        Number of memories that were restored. For the undo of a recovery, number of memories that
-        were removed again.
+        Number of memories that were restored. For the undo of a recovery, it is the number of
+        memories that were removed again; for that of a plan that superseded, retired or returned
+        memories, the number of memories that it set back.
     left_out : int
         Number of memories that were not restored because they have expired.
     rows_left_out : mapping of str to int
@@ -114,12 +115,12 @@ class Restored(DisplayMixin):
     index : IndexRestored or None
         For the undo of a plan of :func:`memlab.plan_index`: the result for the index.
     origin : str
-        For the undo of a merge of which the caller named the other folder: the folder that the
-        memories were restored into.
+        For the undo of a merge: the folder that the memories were merged from, and restored into.
+        It is empty if the caller named this folder, and set if the caller named `other`.
     other : str
         For the undo of a merge: the folder that the memories were merged into.
     copies_removed : int
-        For the undo of a merge: number of copies that were removed from that folder.
+        For the undo of a merge: number of copies that were removed from `other`.
     copies_left : sequence of int or str
         For the undo of a merge: keys of the copies that were left there, because they were changed
         since or another merge relies on them.
@@ -161,9 +162,10 @@ class Restored(DisplayMixin):
         target : str
             The store that was restored into, if the lines are to name it.
         """
-        if self.load_bearing is not None:
+        # Each of these counts is None unless a change of its kind was undone.
+        if self.load_bearing is not None:  # a recovery
             lines = self._removal_in_words(target, self.load_bearing)
-        elif self.active_again is not None:
+        elif self.active_again is not None:  # a plan that superseded, retired or returned memories
             lines = self._activation_in_words(target, self.active_again)
         else:
             lines = self._restoration_in_words(target)
@@ -206,7 +208,7 @@ class Restored(DisplayMixin):
         """Return the lines about memories that the undo of a recovery removed."""
         place = f" of {target}" if target else ""
         removed = counted(self.memories)
-        lines = [f"{removed} taken out{place} again, which memlab lost had put back"]
+        lines = [f"{removed} taken out{place} again: 'memlab lost --restore' had put them back"]
         if load_bearing:
             verb = verb_for(load_bearing, "stay")
             lines.append(f"{counted(load_bearing)} {verb}: memlab deletes nothing load-bearing")

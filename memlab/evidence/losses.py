@@ -92,7 +92,7 @@ def searches_for_lost(
     texts = [*_texts_of(lost), *_texts_of(present)]
     query_words: set[str] = set()
     for search in searches:
-        query_words.update(_words_in(search.words))
+        query_words.update(_words_in(search.query))
     matcher = _Matcher(texts, query_words)
     stems = [PurePosixPath(name).stem.casefold() for name in names]
     counted_days = set()  # pairs of a memory and a day
@@ -108,7 +108,7 @@ def searches_for_lost(
         return matches
 
     for search in searches:
-        for number in matches_of(search.words[:_MAX_SEARCH_CHARS]):
+        for number in matches_of(search.query[:_MAX_SEARCH_CHARS]):
             name = names[number]
             name_and_day = (name, search.at.date())
             if name_and_day not in counted_days and search.at > lost_at[name]:
@@ -221,11 +221,13 @@ class Losses(DisplayMixin):
         The losses by id, with the records that git or the archive keeps.
     known_by : tuple of str
         The evidence of losses in words, such as "git"; empty if losses cannot be known.
-    own, own_asked : int
-        Number of memories that memlab deleted or retired, and how many were asked for since.
+    deleted_by_memlab : int
+        Number of memories that memlab deleted or retired.
+    deleted_by_memlab_asked : int
+        Number of those that were asked for since.
     unknown : str
         Note on the part of the history that git lacks; empty for none.
-    is_copied : bool
+    can_be_copied : bool
         Whether memlab can copy stores of this kind into the archive.
     moved : mapping of str to Loss
         By id, memories whose file was moved out of the store and still exists. They are not lost.
@@ -235,10 +237,10 @@ class Losses(DisplayMixin):
     frame: pd.DataFrame
     restorable: Mapping[str, Loss]
     known_by: tuple[str, ...]
-    own: int = 0
-    own_asked: int = 0
+    deleted_by_memlab: int = 0
+    deleted_by_memlab_asked: int = 0
     unknown: str = ""
-    is_copied: bool = True
+    can_be_copied: bool = True
     moved: Mapping[str, Loss] = field(default_factory=dict)
 
     @property
@@ -273,8 +275,8 @@ class Losses(DisplayMixin):
             "lost": rows.to_dict("records"),
             "asked_since": self.asked,
             "moved": {name: loss.moved_to for name, loss in self.moved.items()},
-            "own": self.own,
-            "own_asked_since": self.own_asked,
+            "own": self.deleted_by_memlab,
+            "own_asked_since": self.deleted_by_memlab_asked,
         }
 
     def next_steps(self) -> list[str]:
@@ -283,7 +285,7 @@ class Losses(DisplayMixin):
             restore_command = command("lost", self.store, "--restore", "all")
             effect = "shows what would be restored; an id in place of all shows one"
             return [f"next: {restore_command}    {effect}"]
-        if self.is_copied and not self.known_by:
+        if self.can_be_copied and not self.known_by:
             copied = command("archive", self.store, "--copy")
             return [f"next: {copied}    keeps copies, by which later losses are known"]
         return []
@@ -304,8 +306,9 @@ class Losses(DisplayMixin):
         may_be_renamed = self.frame[SIMILAR_FILE] != ""
         frames = (self.frame[~may_be_renamed], self.frame[may_be_renamed])
         tables = [_table(frame) for frame in frames if len(frame)]
-        memlab_deletions = f"{counted(self.own)} that memlab deleted or retired"
-        footer = Table("", (), [], f"{memlab_deletions}, {self.own_asked:,} asked for since")
+        memlab_deletions = f"{counted(self.deleted_by_memlab)} that memlab deleted or retired"
+        asked = f"{self.deleted_by_memlab_asked:,} asked for since"
+        footer = Table("", (), [], f"{memlab_deletions}, {asked}")
         return TextPage(title, facts, [*tables, footer])
 
     def _moved_in_words(self) -> str:
@@ -343,10 +346,10 @@ def lost(source: SourceLike | StoreHistory, *, log: Log = None) -> pd.DataFrame:
     DataFrame
         One row a memory: ``memory_id``, ``kind``, ``title``, ``tokens``, ``load_bearing``,
         ``created_at``; ``deleted_at``, and from git the ``commit`` of the deletion; from copies
-        ``seen_at``, the last time it was seen (``deleted_at`` is then when it was missed);
-        ``emptied``, true if it is present without text; ``unlisted``, true if it is present and a
-        lost index named it; ``perhaps``, its possible new name; ``reads``, ``references`` and
-        ``searches`` since; ``asked``, their sum; and ``last_asked``.
+        ``seen_at``, the time of the last copy that has it (and ``deleted_at`` is the time of the
+        first copy that lacks it); ``emptied``, true if it is present without text; ``unlisted``,
+        true if it is present and a lost index named it; ``perhaps``, its possible new name;
+        ``reads``, ``references`` and ``searches`` since; ``asked``, their sum; and ``last_asked``.
 
     Raises
     ------
@@ -424,19 +427,20 @@ def losses_of(
     ranked = _with_requests(frame, requests)
 
     is_lost_or_moved = past[c.MEMORY_ID].isin({*frame[c.MEMORY_ID], *moved})
-    is_deleted = past[c.DELETED_AT].notna() & ~is_lost_or_moved
-    # The id of a deleted memory may belong to another memory now; the deleted one counts, too.
-    own_names = {*by_memlab[c.MEMORY_ID], *past.loc[is_deleted, c.MEMORY_ID]}
+    # `by_memlab` leaves out ids that are in the store. But a newer memory may have the id of a
+    # deleted one, and then the deleted one counts, too.
+    is_deleted_row = past[c.DELETED_AT].notna() & ~is_lost_or_moved
+    names_deleted_by_memlab = {*by_memlab[c.MEMORY_ID], *past.loc[is_deleted_row, c.MEMORY_ID]}
     requested_names = {request.memory_id for request in requests}
     return Losses(
         store=opened.name,
         frame=ranked,
         restorable={name: recorded.losses[name] for name in ranked[c.MEMORY_ID]},
         known_by=recorded.known_by,
-        own=len(own_names),
-        own_asked=len(own_names & requested_names),
+        deleted_by_memlab=len(names_deleted_by_memlab),
+        deleted_by_memlab_asked=len(names_deleted_by_memlab & requested_names),
         unknown=opened.external_history.note(),
-        is_copied=opened.is_copied,
+        can_be_copied=opened.is_copied,
         moved=moved,
     )
 
@@ -533,7 +537,8 @@ def _recorded_losses(source: Source, now: datetime) -> _RecordedLosses:
     known_by: tuple[str, ...] = ()
     moved: dict[str, Loss] = {}
     if has_kept_copies(source):
-        # The archive may have copies of files that are no memories by the current rules.
+        # The archive may have copies of files that are no memories by the current rules. The source
+        # for a restore reads those files, too, so that they do not seem to be lost.
         last_copy_at, losses = _losses_by_copies(source.for_restore(), now)
         if last_copy_at:
             known_by = (f"copies, last made {last_copy_at:%Y-%m-%d %H:%M} UTC",)
@@ -548,7 +553,7 @@ def _recorded_losses(source: Source, now: datetime) -> _RecordedLosses:
             # If git has several losses of a name, the latest counts. Git knows the exact time, so
             # that its loss replaces one that was recorded by copies.
             recorded = losses.get(name)
-            if recorded is not None and recorded.seen_at is None:
+            if recorded is not None and not _is_from_copies(recorded):
                 is_later = (recorded.lost_at or now) < (loss.lost_at or now)
                 if not is_later:
                     continue
@@ -556,11 +561,15 @@ def _recorded_losses(source: Source, now: datetime) -> _RecordedLosses:
         # A copy that was made before a rename has the former name. That memory is not lost.
         for former in history.former_names():
             recorded = losses.get(former.name)
-            is_from_copies = recorded is not None and recorded.seen_at is not None
-            if is_from_copies and former.is_free:
+            if recorded is not None and _is_from_copies(recorded) and former.is_free:
                 del losses[former.name]
     losses = {name: loss for name, loss in losses.items() if name not in moved}
     return _RecordedLosses(losses=losses, known_by=known_by, moved=moved)
+
+
+def _is_from_copies(loss: Loss) -> bool:
+    """Return whether copies of the store show a loss, as opposed to git."""
+    return loss.seen_at is not None
 
 
 def _losses_by_copies(source: Source, now: datetime) -> tuple[datetime | None, dict[str, Loss]]:
@@ -609,7 +618,7 @@ def _losses_by_copies(source: Source, now: datetime) -> tuple[datetime | None, d
                 key=key,
                 record=record,
                 lost_at=copy.missed_at or now,
-                written_at=copy.seen_at,
+                written_at=copy.seen_at,  # a copy has no time of writing; it was not later
                 seen_at=copy.seen_at,
                 is_emptied=is_emptied,
             )
@@ -642,13 +651,14 @@ def _lines_lost(
             losses[name] = Loss(
                 key=memory.key,
                 record=record,
-                lost_at=copy.seen_at,
+                lost_at=copy.seen_at,  # the file was never missed, so only this time is known
                 written_at=copy.seen_at,
                 seen_at=copy.seen_at,
                 is_unlisted=True,
             )
     listed_count = sum(not memory.is_unlisted for memory in present.values())
-    # If the index was edited line by line, a person removed these lines.
+    # If the index was not lost but edited line by line, a person removed these lines on purpose, so
+    # that they are no losses.
     if not is_index_lost(len(losses), listed_count):
         return {}
     return losses

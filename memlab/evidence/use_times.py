@@ -21,20 +21,20 @@ _EPOCH: Final = np.datetime64(0, "us")
 def base_levels(age: Floats, idle: Floats, reads: Floats) -> Floats:
     """Return the base-level activation of memories.
 
-    :func:`memlab.base_activation.base_level` is the same for one memory.
+    :func:`memlab.base_activation.base_level` has the formula for one memory, and explains it.
 
     Parameters
     ----------
     age, idle, reads : array of float, shape (memories,)
-        Days since each was written and last read (NaN: never), and the number of days on which it
-        was read.
+        Days since each memory was written, days since it was last read (NaN: never), and the number
+        of days on which it was read.
     """
     age = np.maximum(age, SHORTEST_DAYS)
     is_read = (reads > 0) & ~np.isnan(idle)
     idle = np.where(is_read, np.clip(idle, SHORTEST_DAYS, age), age)
-    level_of_read = 1 / np.sqrt(idle) + reads * 2 / (np.sqrt(age) + np.sqrt(idle))
-    level_of_unread = 1 / np.sqrt(age)
-    return np.where(is_read, level_of_read, level_of_unread)
+    level_if_read = 1 / np.sqrt(idle) + reads * 2 / (np.sqrt(age) + np.sqrt(idle))
+    level_if_unread = 1 / np.sqrt(age)
+    return np.where(is_read, level_if_read, level_if_unread)
 
 
 def per_length(activation: Floats, tokens: Ints) -> Floats:
@@ -81,8 +81,8 @@ class Uses:
         next_use[order[:-1][is_same_day]] = order[1:][is_same_day]
         return next_use
 
-    def days(self, is_known: Flags) -> Flags:
-        """Return the last known use of each memory on each day, as flags of uses."""
+    def is_last_of_day(self, is_known: Flags) -> Flags:
+        """Flag the known uses after which no other use of the same memory is known on that day."""
         # The appended flag is that of "no next use".
         is_next_known: Flags = np.append(is_known, np.bool_(0))[self.next_on_day]
         return is_known & ~is_next_known
@@ -99,20 +99,23 @@ class Uses:
         memories : array of int or slice, optional
             Places of the memories; all by default.
         """
-        counted_uses = np.flatnonzero(self.days(is_known))
+        counted_uses = np.flatnonzero(self.is_last_of_day(is_known))
         idle = np.maximum(now - self.when[counted_uses], SHORTEST_DAYS)
-        uses = np.bincount(
+        activation_by_uses = np.bincount(
             self.target[counted_uses], 1 / np.sqrt(idle), minlength=len(self.created)
         )
-        return 1 / np.sqrt(self.ages(now, memories)) + uses[memories]
+        return 1 / np.sqrt(self.ages(now, memories)) + activation_by_uses[memories]
 
     def ages(self, now: float, memories: Ints | slice = slice(None)) -> Floats:
-        """Return the ages of memories in days; a memory without a time has just been written."""
+        """Return the ages of memories in days.
+
+        If no memory has a time, each counts as just written.
+        """
         return np.fmax(now - self.created[memories], SHORTEST_DAYS)
 
     def counts(self) -> tuple[Floats, Floats]:
         """Return the number of days with a use and the last use (NaN: never) of each memory."""
-        counted_uses = self.days(np.ones(len(self.target), dtype=bool))
+        counted_uses = self.is_last_of_day(np.ones(len(self.target), dtype=bool))
         count = np.bincount(self.target[counted_uses], minlength=len(self.created))
         last_use = np.full(len(self.created), -np.inf)
         np.maximum.at(last_use, self.target, self.when)
@@ -120,21 +123,23 @@ class Uses:
         return count.astype(np.float64), last_use
 
 
-def uses_of(created: Times, target: Ints, at: Ints, recorded: Times) -> Uses:
+def uses_of(created: Times, target: Ints, memories_written: Ints, recorded: Times) -> Uses:
     """Return the uses of memories that are in order of position.
 
     Parameters
     ----------
     created : array of datetime64, shape (memories,)
         Creation time; a memory without one is as old as the memory before it.
-    target, at : array of int, shape (uses,)
-        The memory of each use, and the number of memories that had been written when it arose.
+    target : array of int, shape (uses,)
+        The memory of each use.
+    memories_written : array of int, shape (uses,)
+        The number of memories that had been written when each use arose.
     recorded : array of datetime64, shape (uses,)
         Time of each use; the default is the creation time of the memory that was written next.
     """
     # The latest creation time so far; the last entry is for uses after the last write.
     clock = np.fmax.accumulate(np.append(days_since_1970(created), np.nan))
-    when = np.where(np.isnat(recorded), clock[at], days_since_1970(recorded))
+    when = np.where(np.isnat(recorded), clock[memories_written], days_since_1970(recorded))
     return Uses(created=births(created), target=target, when=np.nan_to_num(when))
 
 
@@ -155,7 +160,11 @@ def days_since_1970(moments: Times) -> Floats:
 
 
 def ranks_above(level: Floats, target: int) -> Flags:
-    """Return a flag for each memory that ranks above one; of equal ones, the newer ranks higher."""
+    """Flag the memories that rank above the memory `target`.
+
+    A memory ranks above another if its level is higher, or if the levels are equal and it is newer.
+    Memories are in order of position, so a newer one has a higher number.
+    """
     is_above: Flags = level > level[target]
     is_above[target + 1 :] |= level[target + 1 :] == level[target]
     return is_above

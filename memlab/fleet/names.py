@@ -274,7 +274,7 @@ def _files_beside(path: Path) -> list[Path]:
     archive = archive_path(path)
     settings_file = Path(os.path.realpath(path)).with_name(SETTINGS)
     try:
-        logs = read_settings(settings_file.parent, path.name, path).log
+        logs = read_settings(folder=settings_file.parent, name=path.name, like=path).log
     except SettingsError:
         logs = ()
     parts = [part for log in logs for part in log_parts(log)]

@@ -39,7 +39,7 @@ class CapEffect(DisplayMixin):
     index_tokens : int
         Tokens of the index that a start loads and that belong to no memory, before and after.
     recalled : bool
-        Whether memories are looked up, and none of them is loaded at start.
+        Whether a start loads no memory, and memories are looked up when they are needed.
 
     Examples
     --------
@@ -69,8 +69,8 @@ class CapEffect(DisplayMixin):
         facts = [(name, f"{time:%Y-%m-%d}") for name, time in times.items() if time]
         rows: list[tuple[Cell, ...]] = []
         for name, boot in (("before", self.before), ("after", self.after)):
-            prunable = or_dash(boot.prunable_by_memories)
-            rows.append((name, boot.memories, boot.tokens + self.index_tokens, prunable))
+            prunable_share = or_dash(boot.prunable_by_memories)
+            rows.append((name, boot.memories, boot.tokens + self.index_tokens, prunable_share))
         rows.append(("deleted", self.deleted.memories, self.deleted.tokens, ""))
         heading = "to recall from" if self.recalled else "a start"
         table = Table("", (heading, "memories", "tokens", "prunable"), rows)
@@ -106,10 +106,13 @@ def cap_effect(frame: HistoryLike, keep_recent: int) -> CapEffect:
     is_prunable = frame[c.PRUNABLE].to_numpy(bool)
     kept_positions = frame.loc[is_prunable & is_kept, c.POSITION]
     deleted_positions = frame.loc[~is_kept, c.POSITION]
+    # `loaded_after` flags what a start loads after the deletion. The flags of the present start,
+    # `at_start`, are removed, because `boot_of` would leave out the entries that move up.
+    memories_after = memories._replace(at_start=None)
     return CapEffect(
         keep_recent=keep_recent,
         before=boot_of(memories, np.ones(len(frame), dtype=bool)),
-        after=boot_of(memories._replace(at_start=None), loaded_after(frame, is_kept)),
+        after=boot_of(memories_after, loaded_after(frame, is_kept)),
         deleted=size_of(memories, ~is_kept),
         oldest_kept=_created(frame, kept_positions.min()),
         newest_kept=_created(frame, kept_positions.max()),

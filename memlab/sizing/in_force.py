@@ -35,7 +35,7 @@ class EffectivePolicy(NamedTuple):
     note: str = ""
     expired: NumberKind | None = None
 
-    def keep(self, settings: Settings) -> int | None:
+    def cap_or_saved(self, settings: Settings) -> int | None:
         """Return the cap of a policy by recency; None for another policy.
 
         Without a policy, such as one whose number has expired, it is the cap of the settings.

@@ -498,7 +498,7 @@ class RecordedSearch(NamedTuple):
     """A search that an agent made: its time and its query."""
 
     at: datetime
-    words: str
+    query: str
 
 
 class SearchLog(ABC):

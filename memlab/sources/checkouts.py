@@ -38,7 +38,7 @@ class Checkout:
     ----------
     root, repository : Path
         The root of the working tree, and the folder of the repository, which all worktrees share.
-    below : str
+    subfolder : str
         The path of the folder below the root; empty for the root itself.
     remote : str
         The address of the remote ``origin``, or of the only one, without user, password and
@@ -47,7 +47,7 @@ class Checkout:
 
     root: Path
     repository: Path
-    below: str
+    subfolder: str
     remote: str
 
     @property
@@ -96,11 +96,11 @@ def checkout_of(place: Path) -> Checkout | None:
         repository = _repository_of(root / ".git")
         if repository is None:
             return None
-        below = place.relative_to(root).as_posix()
+        subfolder = place.relative_to(root).as_posix()
         return Checkout(
             root=root,
             repository=repository,
-            below="" if below == "." else below,
+            subfolder="" if subfolder == "." else subfolder,
             remote=_remote_in(_text_in(repository / "config"), root),
         )
     return None

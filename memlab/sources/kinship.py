@@ -38,22 +38,22 @@ class Kinship:
     ----------
     merge_into, merge_from : str
         The names of the folders: of the one that stays in a merge, and of the one that is merged
-        into it. A folder whose project exists stays, then the main checkout of a repository,
-        then the folder with more memories.
+        into it. The folder whose project exists stays. If both or neither exist, it is the
+        folder of the main checkout of a repository, or else the folder with more memories.
     equal : int
         Number of memories with the same text in both.
     memories : int
         Number of memories of the smaller folder that were compared.
     path : str
-        The path that is the project of both; empty for none.
+        The path to which the projects of both resolve; empty if they differ.
     repository : str
         The repository of which both projects are worktrees, or were; empty for none.
     remote : str
         The remote of which both projects are clones; empty for none. A person may have two clones
         on purpose.
     name : str
-        The name of the project of one folder, which is missing, if only the project of the other
-        folder has the same name; empty for none.
+        The name of a missing project, if exactly one present project has the same name and it is
+        that of the other folder; empty for none.
     """
 
     merge_into: str
@@ -146,8 +146,8 @@ def _rank(
 ) -> tuple[bool, int, bool, str, str]:
     """Return the sort key of a pair.
 
-    A missing project's name alone is the weakest evidence. Of pairs with as many equal memories,
-    those with the main checkout come first: its folder is the one that stays.
+    A missing project's name alone is the weakest evidence. Among pairs with equally many
+    equal memories, those with the main checkout come first: its folder is the one that stays.
     """
     is_weak = not (kinship.equal or kinship.path or kinship.repository or kinship.remote)
     is_main = _is_main(projects.get(kinship.merge_into))
@@ -219,7 +219,7 @@ def _shared_repository(first: Project, second: Project) -> str:
     if first_checkout is not None and second_checkout is not None:
         if first_checkout.repository != second_checkout.repository:
             return ""
-        is_same_subfolder = first_checkout.below == second_checkout.below
+        is_same_subfolder = first_checkout.subfolder == second_checkout.subfolder
         is_other_worktree = first_checkout.root != second_checkout.root
         return str(first_checkout.repository) if is_same_subfolder and is_other_worktree else ""
     for missing, present in ((first, second), (second, first)):
@@ -228,7 +228,7 @@ def _shared_repository(first: Project, second: Project) -> str:
         if checkout is None or not has_missing_path:
             continue
         # The missing project was in the same subfolder of its worktree as the present one.
-        missing_root = _without_subfolder(PurePath(missing.path), checkout.below)
+        missing_root = _without_subfolder(PurePath(missing.path), checkout.subfolder)
         if missing_root is not None and missing_root in set(worktrees_of(checkout.repository)):
             return str(checkout.repository)
     return ""
@@ -253,7 +253,7 @@ def _shared_remote(first: Project, second: Project) -> str:
     other = second.checkout
     if checkout is None or other is None or checkout.repository == other.repository:
         return ""
-    is_shared = checkout.remote == other.remote and checkout.below == other.below
+    is_shared = checkout.remote == other.remote and checkout.subfolder == other.subfolder
     return checkout.remote if is_shared else ""
 
 
@@ -292,8 +292,9 @@ def _name_of_missing(
 def kinships_of(source: Source) -> Sequence[Kinship]:
     """Return the pairs of a folder and another folder beside it that may belong to one project.
 
-    To save time, a file of another folder is first read only if a memory of the source has its
-    size. If enough of the files that were read equal memories, the whole folder is read.
+    To save time, the files of another folder are compared in two steps. The first step reads only
+    files that have the size of a memory of the source. If enough of them equal memories, the second
+    step reads the whole folder.
     """
     siblings = source.siblings()
     if not siblings:

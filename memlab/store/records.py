@@ -173,7 +173,12 @@ def fill_positions(connection: sqlite3.Connection, table: str, positions: Iterab
 
 
 def is_as_archived(record: bytes, archived: bytes, layout: Layout) -> bool:
-    """Return whether a row has all values of its archived record that the store has columns for."""
+    """Return whether a row equals its archived record.
+
+    Two differences do not count: own columns of the agent that were added since, and archived
+    signals for which the store has no column. An archived value of a column of ``memory_items``
+    that was dropped since counts: the row lacks that value, and a restore would be rejected.
+    """
     if record == archived:
         return True
     current_row = json.loads(record)
@@ -207,6 +212,8 @@ def selecting(columns: Iterable[str], table: str = "item") -> str:
 def check_canonical(record: bytes, fields: dict[str, Any]) -> None:
     """Check that a record is written canonically, so that equal rows have equal records."""
     own_fields = dict(fields)
+    # An agent's own column may be named "place", too. Only the space before the key shows that the
+    # field is the place among others, which `encoded` does not write.
     place = own_fields.pop("place", None) if PLACE_FIELD in record else None
     canonical = encoded(own_fields)
     if place is not None:
@@ -307,8 +314,9 @@ def _read(connection: sqlite3.Connection, layout: Layout, positions: list[int]) 
         return []
     read_positions, *columns = zip(*selected, strict=True)
     count = len(read_positions)
-    # Each piece is the same part of all rows. The text after a value and the text before the next
-    # one are the same in every row, so that they are one piece.
+    # A row is the text of its values with constant text between them. Each piece is one such part,
+    # for all rows: a constant text (repeated), or the values of a column. The constant text after
+    # a value and that before the next value are joined into one piece.
     pieces: list[Iterable[str]] = []
     text_between = ""
     for name, values in zip(layout.columns, columns, strict=True):
@@ -339,9 +347,9 @@ def _with_signals(record: bytes, signals: list[dict[str, Any]] | None) -> bytes:
 
 
 def _rows_at(
-    connection: sqlite3.Connection, layout: Layout, positions: list[int], text: type
+    connection: sqlite3.Connection, layout: Layout, positions: list[int], text_type: type
 ) -> list[tuple[Any, ...]]:
-    """Return the rows at some positions.
+    """Return the rows at some positions, with texts as `text_type`: str or bytearray.
 
     If the positions are dense, a range scan is faster than single lookups.
     """
@@ -353,7 +361,7 @@ def _rows_at(
         if last - first < 2 * len(positions):
             where = "BETWEEN ? AND ?"
             parameters = [first, last]
-    with text_read_as(connection, text):
+    with text_read_as(connection, text_type):
         return connection.execute(
             f"SELECT rowid, {selecting(layout.columns)} FROM main.memory_items AS item "
             f"WHERE rowid {where}",
@@ -374,6 +382,8 @@ def _column_as_json(prefix: str, values: Sequence[Any], *, has_default: bool) ->
     try:
         texts = "".join(values).encode()
     except TypeError:  # not all values are texts
+        # A sum is finite only if every value is; it is faster than a test of each value. If finite
+        # values add up to infinity, they are written one by one, with the same result.
         if set(map(type, values)) == {float} and math.isfinite(sum(values)):
             return _JsonColumn(prefix, map(repr, values), "")
         # NULL is left out unless the column has another default.
@@ -396,7 +406,10 @@ def _field_as_json(prefix: str, value: Any, null_field: str) -> str:
 def signals_at(
     connection: sqlite3.Connection, layout: Layout, positions: Sequence[int]
 ) -> dict[int, list[dict[str, Any]]]:
-    """Return the rows of the side table for some rows, by position."""
+    """Return the row of the side table for each of some rows, in a list of one, by position.
+
+    The side table has one row for an id at most, but the format of records has a list.
+    """
     if not layout.signals:
         return {}
     marks = ", ".join("?" * len(positions))

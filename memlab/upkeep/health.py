@@ -205,7 +205,7 @@ def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]
         return
     effective = effective_policy(source)
     if threshold is None:
-        threshold = effective.keep(settings_of(source))
+        threshold = effective.cap_or_saved(settings_of(source))
     yield _memory_integrity(source, frame, threshold)
     if effective.note:
         status = Status.OK if effective.policy else Status.WARN

@@ -53,14 +53,15 @@ class Overview(DisplayMixin):
         settings, and the reads that are lost because an index is cut.
     saved_action : str
         The action of the policy in ``memlab.toml``: ``"delete"`` or ``"retire"``; empty if no
-        policy is in force, for example because its number has expired.
+        policy is in force, for example because its cap or budget has expired.
     expired_number : NumberKind or None
-        The kind of the number of the policy in ``memlab.toml`` if it has expired.
+        The kind of number that the policy in ``memlab.toml`` has, such as a cap, if that number has
+        expired.
     log_option : sequence of str
         The command line options that name the access log.
     semantic : str
-        Name of the store's semantic memories: ``"decisions"`` for an agent's own store, else
-        ``"facts"``.
+        Name of the store's semantic memories: ``"decisions"`` for a store in memlab's own format,
+        else ``"facts"``.
     project : str
         The path of the project that the memories are about; empty if the path is not known.
     is_orphaned : bool
@@ -125,8 +126,9 @@ class Overview(DisplayMixin):
         if self.kinships:
             tables.append(table_of(self.kinships))
         if self.alerts:
-            summary = Table(title, (), facts, whole=True, has_paths=True)
-            return TextPage(self.store, facts_of(self.alerts, self.summary), [summary, *tables])
+            summary_table = Table(title, (), facts, whole=True, has_paths=True)
+            alert_facts = facts_of(self.alerts, self.summary)
+            return TextPage(self.store, alert_facts, [summary_table, *tables])
         if self.store:
             title = f"{self.store}: {title}"
         return TextPage(title, facts, tables)
@@ -266,11 +268,13 @@ def _overview_of(store: _StoreData, *, backlog: int | None, now: datetime) -> Ov
     cap_note = ""
     is_in_force = settings.policy is not None
     expired_number = None
-    if settings.sized is not None or settings.is_auto:
+    has_computed_number = settings.sized is not None or settings.is_auto
+    # A number that memlab computed may have expired; one that a person set is always in force.
+    if has_computed_number:
         from memlab.sizing.in_force import effective_policy
 
         effective = effective_policy(source)
-        cap = effective.keep(settings)
+        cap = effective.cap_or_saved(settings)
         cap_note = effective.note
         is_in_force = effective.policy is not None
         expired_number = effective.expired
@@ -382,7 +386,8 @@ def _show_history(
         has_archive=bool(frame.attrs.get(HAS_PAST)),
         rows=rows,
     )
-    # The frame of a store in memlab's own format has no such column.
+    # Only a store in memlab's own format has a frame without this column, and only there semantic
+    # memories are called decisions.
     semantic = "facts" if LOADED_AT_START in frame else "decisions"
     return Overview(
         history.name,
@@ -421,5 +426,5 @@ def _stores_inside(location: object) -> "Inventory | None":
     if possible_kinds(folder):
         return None  # opening the folder raises an error with the possible kinds of store
     has_notes = any(folder.glob("*.md"))
-    suggestion = f"notes by their system, as claude:{folder}" if has_notes else "a store"
-    raise StoreError(f"{folder} is a folder without a store in it; name {suggestion}")
+    advice = f"name its notes with their system: claude:{folder}" if has_notes else "name a store"
+    raise StoreError(f"{folder} is a folder without a store in it; {advice}")

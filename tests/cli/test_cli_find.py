@@ -79,7 +79,7 @@ def test_show_lists_the_stores_of_a_folder(home: Path) -> None:
     refusal = output_of("show", home / "empty", code=2)
     assert "a folder without a store in it; name a store" in refusal
     (home / "empty" / "note.md").write_text("---\nname: note\n---\n")
-    notes = f"name notes by their system, as claude:{home}/empty"
+    notes = f"name its notes with their system: claude:{home}/empty"
     assert notes in output_of("show", home / "empty", code=2)
 
 

@@ -178,8 +178,8 @@ def test_deletions_by_memlab_are_no_losses(tmp_path: Path) -> None:
     keep_copies(store, now=NOON + 2 * DAY)
     losses = losses_of(store, now=NOON + 3 * DAY)
     assert len(losses.frame) == 0
-    assert losses.own == 5
-    assert losses.own_asked == 0
+    assert losses.deleted_by_memlab == 5
+    assert losses.deleted_by_memlab_asked == 0
     run_sql(store, "DELETE FROM memory_items WHERE memory_id = 'd'")
     keep_copies(store, now=NOON + 4 * DAY)
     assert lost(store) == ["d"]

@@ -160,7 +160,7 @@ class Folder:
                     problem = f"{self.path / entry.name} cannot be read"
                     raise StoreError(failure_message(problem, error, "its permissions")) from error
                 except OSError as error:  # it was a folder a moment ago
-                    raise changed(self.path) from error
+                    raise changed_while_read(self.path) from error
 
     @contextmanager
     def _opened_parent(
@@ -210,7 +210,7 @@ class Folder:
         stamp_before = Stamp.of(before)
         is_as_expected = stamp is None or stamp == stamp_before
         if not is_as_expected or Stamp.of(after) != stamp_before:
-            raise changed(path)
+            raise changed_while_read(path)
         return FileCopy(
             name=name,
             data=data,
@@ -405,7 +405,7 @@ def is_file_path(path: str) -> bool:
     return all(map(is_file_name, path.split("/")))
 
 
-def changed(path: Path) -> ChangedWhileReadError:
+def changed_while_read(path: Path) -> ChangedWhileReadError:
     """Return the error for a path that was written while it was read."""
     return ChangedWhileReadError(f"{path} is written while it is read; try again when it is quiet")
 

@@ -19,7 +19,7 @@ from memlab.sources.folder.files import (
     Folder,
     Listing,
     Stamp,
-    changed,
+    changed_while_read,
     is_file_path,
     opened_folder,
 )
@@ -159,9 +159,10 @@ class IndexSwap(NamedTuple):
 
     @property
     def moved(self) -> MovedFile:
-        """The file of the index at `path`, with its former name.
+        """The file at `path` after the exchange, with its former path.
 
-        It is the replaced version. If there was no index before, it is the new version.
+        It is the replaced version. If there was no index before, it is the new version, and `path`
+        stands for its former path, too.
         """
         if self.before is None:
             return MovedFile(self.path, self.after, self.path)
@@ -232,7 +233,13 @@ class Operation:
         return [entry.name for entry in self.entries if entry.name]
 
     def write(self, files: Iterable[FileCopy | None]) -> None:
-        """Write the journal and the files to insert, then move both to their final path."""
+        """Write the journal and the files to insert, then move both to their final path.
+
+        Parameters
+        ----------
+        files : iterable of FileCopy or None
+            The file of each entry, in the order of the entries; None for an entry without a file.
+        """
         unfinished = replace(self, path=f"{PENDING}/{_UNFINISHED}")
         folder = self.folder
         if folder.inode_of(PENDING) is None:
@@ -349,9 +356,11 @@ class Operation:
         if not undo:
             self._check_entries(rules, raw, are_new=are_new)
         written = file_clock()
+        # An earlier version without data shows that there was no index before the plan. The entries
+        # of the operation are then removed or inserted, as without an earlier version.
         if earlier is not None and earlier.data is not None:
             if digest_of(raw) != earlier.digest_after:
-                raise changed(self.folder.path / name)
+                raise changed_while_read(self.folder.path / name)
             data = earlier.data
             written = earlier.written
         elif undo:
@@ -371,9 +380,9 @@ class Operation:
         """Raise ChangedWhileReadError if the entries of the memories were edited meanwhile."""
         path = self.folder.path / rules.index_name
         if self.is_removal and not self._with_entries(rules.are_entries_unchanged, raw):
-            raise changed(path)
+            raise changed_while_read(path)
         if are_new and self._with_entries(rules.keys_with_entry, raw):
-            raise changed(path)
+            raise changed_while_read(path)
 
     def _empty_index(self, name: str) -> FileCopy:
         """Return an empty index that belongs to the owner of the folder."""
@@ -429,11 +438,11 @@ class Operation:
             else:
                 folder.exchange(path, name)
         except (FileExistsError, FileNotFoundError) as error:  # another program made or removed it
-            raise changed(folder.path / name) from error
+            raise changed_while_read(folder.path / name) from error
         replaced = folder.read_if_there(path)
         if before is not None and (replaced is None or replaced.data != before.data):
             self._exchange_back(path, name, _digest(data))
-            raise changed(folder.path / name)
+            raise changed_while_read(folder.path / name)
         folder.sync()
 
     def _exchange_back(self, path: str, name: str, new_digest: bytes) -> None:
@@ -557,7 +566,7 @@ def pending_operations(folder: Folder) -> list[Operation]:
         return _operations(folder)
     except (StoreError, OSError, ValueError, RecursionError) as error:
         if folder.inode_of(PENDING) != status.st_ino:
-            raise changed(folder.path) from error  # the change was completed meanwhile
+            raise changed_while_read(folder.path) from error  # the change was completed meanwhile
         if isinstance(error, StoreError):
             raise
         raise _damaged(folder, str(error)) from error
@@ -676,7 +685,7 @@ class FolderMoment:
         try:
             file = self.folder.read(location.path, location.stamp)
         except FileNotFoundError as error:
-            raise changed(self.folder.path) from error
+            raise changed_while_read(self.folder.path) from error
         self._read_locations.add(location)
         return file._replace(name=name)
 
@@ -685,9 +694,9 @@ class FolderMoment:
         try:
             for path, stamp in self._read_locations:
                 if self.folder.stamp_of(path) != stamp:
-                    raise changed(self.folder.path)
+                    raise changed_while_read(self.folder.path)
         except OSError as error:
-            raise changed(self.folder.path) from error
+            raise changed_while_read(self.folder.path) from error
 
 
 @contextmanager
@@ -699,7 +708,7 @@ def folder_moment(path: Path | str, rules: FolderRules) -> Iterator[FolderMoment
         for operation in reversed(pending_operations(folder)):
             moment = _before_operation(operation, moment, rules)
         if pending_inode != folder.inode_of(PENDING):
-            raise changed(folder.path)
+            raise changed_while_read(folder.path)
         change_times = [moment.stamp_of(name).changed for name in moment.names]
         # A file that changes within the same tick would keep its time of change, so the check at
         # the end would miss the change.

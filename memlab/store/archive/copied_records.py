@@ -30,7 +30,10 @@ class CopiedRecords:
         self._archive: Final = archive
 
     def __iter__(self) -> Iterator[tuple[Key, bytes]]:
-        """Yield pairs of a key and a record, in order, that :meth:`iter_checked` yielded before."""
+        """Yield pairs of a key and a record, in order, without checking the records.
+
+        Exhaust :meth:`iter_checked` or call :meth:`check` first.
+        """
         return self._archive.records(self.entry, self.copied_keys, are_checked=True)
 
     def with_keys(self, keys: Collection[Key]) -> "CopiedRecords":

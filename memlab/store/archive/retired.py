@@ -22,12 +22,12 @@ class Retired(NamedTuple):
     name : str
         The keyed hash of its id.
     entry_number : int
-        The number in the archive of the plan that retired it last.
+        The number, in the archive, of the plan that retired it last.
     retired_at : datetime
         When it was retired last.
     returned_at : datetime or None
-        When a plan returned it. If no plan has returned it, this equals `retired_at`. None means
-        that the plan which retired the memory was interrupted.
+        When a plan returned it last. Two values have another meaning: the time `retired_at`, that
+        no plan has returned it; None, that the plan which retired it was interrupted.
     times_needed : int
         How often it returned because it was needed.
     """
@@ -67,8 +67,9 @@ def retired_in(archive: OpenArchive) -> RetiredMemories:
         return memories
     memories.hash_key = key_of(archive) or b""
     rows = archive.rows(
-        "SELECT retired.rowid, key, name, apply, retired_at, returned_at, times_needed, "
-        "digest IS NOT NULL AND finished_at IS NULL FROM retired LEFT JOIN applies USING (apply)"
+        "SELECT retired.rowid, key, name, apply AS entry_number, retired_at, returned_at, "
+        "times_needed, digest IS NOT NULL AND finished_at IS NULL "
+        "FROM retired LEFT JOIN applies USING (apply)"
     )
     for row in map(_StoredRetirement._make, rows):
         with archive.skipping_damaged(f"retired memory {row.rowid}"):

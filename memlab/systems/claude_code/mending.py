@@ -31,7 +31,7 @@ from memlab.sources.capabilities import (
     IndexLine,
     IndexLoad,
 )
-from memlab.sources.reads import text as readable
+from memlab.sources.reads import text as decoded
 from memlab.systems.claude_code import markdown
 from memlab.systems.claude_code.index import (
     INDEX,
@@ -66,7 +66,10 @@ _DROPS_OUT: Final = "it is load-bearing, and no start loads it any more: move it
 _LONGEST_SHOWN: Final = 200
 """Maximum number of characters of a line in a plan."""
 _LONGEST_AMBIGUOUS: Final = 20
-"""Maximum length of a beginning that several lines may share; a longer one identifies a line."""
+"""Maximum length of the beginning of a line that does not identify the line.
+
+A plan has only the beginning of a long line (see :data:`_LONGEST_SHOWN`). When the mended index is
+checked, a beginning longer than this stands for the line that begins with it."""
 _NO_LIMIT: Final = LoadRule(lines=sys.maxsize, units=sys.maxsize)
 _TABLE_RULE: Final = re.compile(r"[ \t]*\|?[ \t:|-]*-[ \t:|-]*\r?\n?\Z")
 """The line of dashes below the head of a table."""
@@ -219,7 +222,7 @@ def load_of(view: FolderView) -> IndexLoad:
         named.add(name)
         if any(block.state is State.LOADED for block in blocks):
             loaded.add(name)
-    tokens = ceil(len(readable(view.index.loaded)) / CHARS_PER_TOKEN)
+    tokens = ceil(len(decoded(view.index.loaded)) / CHARS_PER_TOKEN)
     return IndexLoad(files=len(memories), named=len(named), loaded=len(loaded), tokens=tokens)
 
 
@@ -395,7 +398,8 @@ def _is_head_of_table(index: MemoryIndex, number: int) -> bool:
 def _has_remaining_children(index: MemoryIndex, number: int, removed: Collection[int]) -> bool:
     """Return whether a block has nested blocks that are not removed."""
     parent = index.blocks[number]
-    if parent.is_entry:  # an entry has no nested blocks
+    # `Block.is_entry` is true only of an item without nested items.
+    if parent.is_entry:
         return False
     for child_number in range(number + 1, len(index.blocks)):
         child = index.blocks[child_number]
@@ -414,8 +418,9 @@ def _without_new_front_matter(texts: Sequence[str], index: MemoryIndex) -> bytes
     A blank first line prevents that other text at the top is read as front matter.
     """
     text = joined(texts, like=index.raw)
-    had_front_matter = markdown.read_front_matter(index.raw.decode()).text_at
-    if markdown.read_front_matter(text).text_at and not had_front_matter:
+    had_front_matter = markdown.read_front_matter(index.raw.decode()).text_at > 0
+    has_front_matter = markdown.read_front_matter(text).text_at > 0
+    if has_front_matter and not had_front_matter:
         text = f"\n{text}"
     return encoded(text)
 
@@ -481,6 +486,8 @@ def _with_group(
 
     The lines are written in the style of the section, else in the default style.
     """
+    # The section is a range of blocks of `view.index`. Lines that were added since may divide
+    # `index` into other blocks.
     blocks = view.index.blocks[point.section.start : point.section.end]
     style = style_of(blocks, view.names, point.neighbour)
     styled_lines = []
@@ -489,7 +496,7 @@ def _with_group(
     default_lines = [default_line(name, view.notes[name]) for name in names]
     for lines in (styled_lines, default_lines):
         raw = _with_inserted(lines, index, point.line)
-        if _are_named_once(index, _parsed(raw, view), names, view.names):
+        if _adds_only_one_line_each(index, _parsed(raw, view), names, view.names):
             return raw
     return None
 
@@ -499,7 +506,7 @@ def _with_line_on_top(view: FolderView, index: MemoryIndex, name: str) -> bytes:
     line_without_title = f"- [{stem(name)}]({target(name)})"
     for line in (default_line(name, view.notes[name]), line_without_title):
         raw = _with_inserted([line], index, _top_of(index))
-        if _are_named_once(index, _parsed(raw, view), [name], view.names):
+        if _adds_only_one_line_each(index, _parsed(raw, view), [name], view.names):
             return raw
     raise PlanError(
         f"no line can be put into {INDEX} in {view.folder} without changing others; nothing was "
@@ -513,7 +520,7 @@ def _can_be_linked(name: str) -> bool:
     return is_printable and not set("<>|") & set(name)
 
 
-def _are_named_once(
+def _adds_only_one_line_each(
     before: MemoryIndex, after: MemoryIndex, added: Sequence[str], names: FileNames
 ) -> bool:
     """Return whether each added file has one visible line of its own, and no other line changed."""
@@ -585,11 +592,11 @@ class _InsertionPoint(NamedTuple):
 def _insertion_point(view: FolderView, section: _BlockRange) -> _InsertionPoint:
     """Return the point for new lines in a section: below its entries, or above them."""
     index = view.index
-    items = [
-        number
-        for number in range(section.start, section.end)
-        if index.blocks[number].is_item and not index.is_code(index.blocks[number].number)
-    ]
+    items = []  # as positions in `blocks`; the `number` of a block is that of its first line
+    for position in range(section.start, section.end):
+        block = index.blocks[position]
+        if block.is_item and not index.is_code(block.number):
+            items.append(position)
     if not items:
         whole_index = _BlockRange(0, len(index.blocks))
         return _InsertionPoint(_line_count(index, whole_index.end), None, whole_index)
@@ -724,19 +731,19 @@ def _reordered(view: FolderView, reads: Mapping[str, int], protected: set[str]) 
     protected : set of str
         The files of load-bearing memories that a start loads before the mend.
     """
-    before = view.index
-    if before.loaded == before.text:
-        return _Step(before.raw)
-    pushed_out = protected - _loaded_files(before, view)
-    texts = [block.text for block in before.blocks]
+    index = view.index  # earlier steps of the mend may have pushed protected entries out
+    if index.loaded == index.text:
+        return _Step(index.raw)
+    pushed_out = protected - _loaded_files(index, view)
+    texts = [block.text for block in index.blocks]
     for numbers in _groups_of_movable(view):
-        files_by_number = {number: before.blocks[number].files(view.names) for number in numbers}
+        files_by_number = {number: index.blocks[number].files(view.names) for number in numbers}
         read_counts = {}
         protected_numbers = set()
         has_pushed_out = False
         for number, files in files_by_number.items():
             read_counts[number] = reads.get(files[0], 0)
-            is_loaded = before.blocks[number].state is State.LOADED
+            is_loaded = index.blocks[number].state is State.LOADED
             if pushed_out.intersection(files):
                 has_pushed_out = True
                 protected_numbers.add(number)
@@ -746,9 +753,9 @@ def _reordered(view: FolderView, reads: Mapping[str, int], protected: set[str]) 
             entries = _MovableEntries(read_counts, protected_numbers)
             texts = _with_preferred_loaded(texts, entries, view, protected)
     raw = encoded("".join(texts))
-    if raw == before.raw:
+    if raw == index.raw:
         return _Step(raw)
-    moved = _moved_lines(before, _parsed(raw, view), view, reads=reads, protected=protected)
+    moved = _moved_lines(index, _parsed(raw, view), view, reads=reads, protected=protected)
     return _Step(raw, list(moved))
 
 
@@ -810,13 +817,13 @@ def _with_preferred_loaded(
     protected : set of str
         The files that stay loaded if they are loaded.
     """
-    places = list(entries.reads)
+    numbers = list(entries.reads)  # the numbers of the blocks, which are also their places
     by_preference = sorted(
-        places, key=lambda number: (number not in entries.protected, -entries.reads[number])
+        numbers, key=lambda number: (number not in entries.protected, -entries.reads[number])
     )
     index = _parsed_texts(texts, view)
     states = _block_states(texts, index)
-    loaded_places = [place for place in places if states[place] is State.LOADED]
+    loaded_places = [number for number in numbers if states[number] is State.LOADED]
     protected_and_loaded = _loaded_files(index, view) & protected
     for count in range(len(loaded_places), 0, -1):
         chosen = {
@@ -825,14 +832,14 @@ def _with_preferred_loaded(
             if entries.reads[number] or number in entries.protected
         }
         # Other entries fill the remaining loaded places, from the top.
-        others = [number for number in places if number not in chosen]
+        others = [number for number in numbers if number not in chosen]
         to_load = chosen.union(others[: count - len(chosen)])
-        order = [number for number in places if number in to_load]
-        order += [number for number in places if number not in to_load]
-        rearranged = _rearranged(texts, places, order)
+        order = [number for number in numbers if number in to_load]
+        order += [number for number in numbers if number not in to_load]
+        rearranged = _rearranged(texts, numbers, order)
         new_index = _parsed_texts(rearranged, view)
         new_states = _block_states(rearranged, new_index)
-        if not all(new_states[place] is State.LOADED for place in places[:count]):
+        if not all(new_states[place] is State.LOADED for place in numbers[:count]):
             continue
         # Longer lines that move up can also push out the entries of other sections.
         if protected_and_loaded <= _loaded_files(new_index, view):
@@ -897,7 +904,7 @@ def _moved_lines(
         if name in protected:
             reason = "load-bearing"
             effect = "a start still loads it"
-        elif not reads:
+        elif not reads:  # no log of reads: entries move only for load-bearing ones
             reason = "makes room"
         yield _line(MOVES, blocks[0], name, f"{reason}: {effect}")
 
@@ -936,7 +943,8 @@ def _with_new_numbers(lines: Sequence[IndexLine], index: MemoryIndex) -> list[In
         if numbers and line.action in (ADDS, RESTORES, MOVES, STAYS):
             old_number = line.number
             number = min(numbers, key=lambda candidate: abs(candidate - old_number))
-            # Several steps may name one line, so the last number is used again.
+            # Lines with the same text take different numbers while there are several. The last
+            # number stays, because several steps of the mend may name one and the same line.
             if len(numbers) > 1:
                 numbers.remove(number)
             renumbered.append(line._replace(number=number))
