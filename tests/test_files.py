@@ -82,9 +82,11 @@ def test_permissions_are_no_wider_than_limit_and_umask(
 
 
 def test_file_of_another_group_gets_only_public_permissions() -> None:
-    assert FileMode(0o640, group=5).of(5) == 0o640
-    assert FileMode(0o640, group=5).of(6) == 0o600
-    assert FileMode(0o664, group=5).of(6) == 0o644
+    group = 5
+    other_group = 6
+    assert FileMode(0o640, group=group).of(group) == 0o640
+    assert FileMode(0o640, group=group).of(other_group) == 0o600
+    assert FileMode(0o664, group=group).of(other_group) == 0o644
 
 
 def test_permissions_like_a_missing_file_are_owner_only() -> None:
@@ -139,15 +141,25 @@ def test_write_after_clock_tick_has_another_mtime(tmp_path: Path) -> None:
         assert file.stat().st_mtime_ns != first
 
 
-@pytest.mark.parametrize(("ago", "waits"), [(10**9, False), (10**6, True), (-(10**12), False)])
+SECOND = 10**9
+"""A second in nanoseconds."""
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "waits"),
+    [(SECOND, False), (SECOND // 1000, True), (-1000 * SECOND, False)],
+    ids=["longer than a tick", "within a tick", "in the future"],
+)
 def test_wait_for_clock_tick_is_bounded(
-    monkeypatch: pytest.MonkeyPatch, ago: int, waits: bool
+    monkeypatch: pytest.MonkeyPatch, elapsed: int, waits: bool
 ) -> None:
     sleeps: list[float] = []
     monkeypatch.setattr(time, "sleep", sleeps.append)
-    monkeypatch.setattr(clock, "file_clock", lambda: 10**18)
-    wait_for_clock_tick(10**18 - ago)
+    now = 10**9 * SECOND
+    monkeypatch.setattr(clock, "file_clock", lambda: now)
+    wait_for_clock_tick(now - elapsed)
     if waits:
-        assert sleeps == [(vars(clock)["_STEP"] - ago) / 1e9]
+        tick = vars(clock)["_STEP"]
+        assert sleeps == [(tick - elapsed) / SECOND]
     else:
         assert sleeps == []

@@ -48,8 +48,8 @@ TABLE_NAMES = {
     "FILE_KEYS",
     "_ENTRY_KEYS",
 }
-CARRIED = {"added", "added_fields"}
-"""Fields of a plan that hold what a newer format says, by its own keys."""
+FROM_NEWER_FORMAT = {"added", "added_fields"}
+"""Fields of a plan that hold, under the keys of the file, the fields that a newer memlab added."""
 NOT_STORED = {"start", "start_there", "is_retirement", "order_note"}
 """Fields of a plan that are known only when it is made."""
 
@@ -59,7 +59,7 @@ def names_of(record: type) -> list[str]:
         return [
             attribute.name
             for attribute in fields(record)
-            if attribute.name not in CARRIED | NOT_STORED
+            if attribute.name not in FROM_NEWER_FORMAT | NOT_STORED
         ]
     return list(record._fields)  # type: ignore[attr-defined]
 
@@ -73,6 +73,7 @@ def test_key_table_has_every_field(record: type, keys: Any) -> None:
 
 
 def test_settings_key_table_has_every_setting() -> None:
+    # Only the fields that are settings have metadata: how to parse them.
     stored = [attribute.name for attribute in fields(settings.Settings) if attribute.metadata]
     assert sorted(settings.KEYS) == sorted(stored)
 
@@ -148,17 +149,28 @@ class Renamed(NamedTuple):
 
 
 def test_renamed_row_fields_change_no_byte() -> None:
-    values = (7, 7, "e7", "episodic", "shipped", "beyond-newest", 12, "2026-03-01", "ab" * 16)
+    memory = plans.PlannedMemory(
+        key=7,
+        position=7,
+        memory_id="e7",
+        kind="episodic",
+        title="shipped",
+        reason="beyond-newest",
+        tokens=12,
+        created_at="2026-03-01",
+        fingerprint="ab" * 16,
+    )
+    renamed_memory = Renamed(*memory)
     keys = dict(zip(Renamed._fields, plans.PLANNED_MEMORY_KEYS.values(), strict=True))
     for in_lines in (True, False):
-        as_today = {"memories": (plans.PlannedMemory(*values),) * 3}
-        renamed = {"memories": (Renamed(*values),) * 3}
+        as_today = {"memories": (memory,) * 3}
+        renamed = {"memories": (renamed_memory,) * 3}
         today = "".join(wire.iter_json(as_today, plans.KEYS, in_lines=in_lines))
         assert "".join(wire.iter_json(renamed, {Renamed: keys}, in_lines=in_lines)) == today
-    as_json = wire.to_json_fields(Renamed(*values), {Renamed: keys})
-    assert as_json == wire.to_json_fields(plans.PlannedMemory(*values), plans.KEYS)
+    as_json = wire.to_json_fields(renamed_memory, {Renamed: keys})
+    assert as_json == wire.to_json_fields(memory, plans.KEYS)
     (read_back,) = wire.tuples_of({"rows": [as_json]}, "rows", Renamed, {Renamed: keys})
-    assert read_back == Renamed(*values)
+    assert read_back == renamed_memory
 
 
 def test_renamed_record_fields_change_no_byte() -> None:
@@ -188,16 +200,29 @@ def test_renamed_record_fields_change_no_byte() -> None:
     assert twin(**wire.fields_in(as_json, twin, keys)) == renamed
 
 
+def never_called(*_: Any) -> Any:
+    raise AssertionError("only the row of the task is used")
+
+
 def test_renamed_fleet_row_fields_change_no_column() -> None:
     applied_at = datetime(2026, 3, 2, tzinfo=UTC)
-    line = change.Applied("ab", "applied", applied_at, 3, 10, 5, None, "memlab restore")
+    line = change.Applied(
+        digest="ab",
+        status="applied",
+        applied_at=applied_at,
+        deleted=3,
+        boot_before=10,
+        boot_after=5,
+        archive=None,
+        undo="memlab restore",
+    )
     names = {f"x_{name}": key for name, key in change.Applied.stored_names.items()}
     renamed_fields = [(f"x_{attribute.name}", attribute.type) for attribute in fields(line)]
     twin = make_dataclass("Twin", renamed_fields, frozen=True, namespace={"stored_names": names})
     renamed = twin(*(getattr(line, attribute.name) for attribute in fields(line)))
     stored = []
     for row, value in ((change.Applied, line), (twin, renamed)):
-        task = FleetTask("apply", len, row)
+        task = FleetTask("apply", work=never_called, row=row)
         outcome = Outcome("a.db", value)
         stored.append(pa.Table.from_pylist([sweep._row_of(outcome)], sweep._schema_of(task)))
     assert stored[0].equals(stored[1])

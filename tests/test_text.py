@@ -29,7 +29,7 @@ RESULT_CLASSES = {
 }
 
 
-ANSWERS = """
+RESULT_CLASS_NAMES = """
 About Advice AgeOrUse ArchiveErasure ArchiveListing ArchiveUpgrade BudgetAdvice BudgetByUse
 CapEffect Comparison Copies Cost CutLosses Diagnosis Difference Findings FleetPlan Harvest IndexPlan
 IndexReceipt IndexRestored Inventory
@@ -49,7 +49,7 @@ class Page(DisplayMixin):
 
 def test_every_result_class_is_displayable() -> None:
     names = {result_class.__name__ for result_class in RESULT_CLASSES}
-    assert {name for name in names if not name.startswith("_")} == set(ANSWERS.split())
+    assert {name for name in names if not name.startswith("_")} == set(RESULT_CLASS_NAMES.split())
 
 
 @pytest.mark.parametrize("name", ["__repr__", "__str__", "_repr_html_"])

@@ -30,7 +30,8 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_dry_run_shows_effect_cost_and_undo_in_order(store: Path) -> None:
     lines = output_of("compact", store, "--keep-recent", 4).splitlines()
     assert lines[0] == "Deletes 6 of 13 memories: a start goes from 78 to 42 tokens."
-    assert [line.split("  ")[1] for line in lines[1:3]] == ["of later needs", "in the past"]
+    assert lines[1].startswith("  of later needs  ")
+    assert lines[2].startswith("  in the past  ")
     assert lines[-1].split("    ")[0] == "undo: memlab restore memory.db latest"
 
 
@@ -64,7 +65,6 @@ def test_cost_in_the_past_equals_the_observed_curve(tmp_path: Path) -> None:
     output = output_of("compact", two_years, "--keep-recent", 675)
     share = f"{cost['missed'] / cost['references']:.1%}"
     assert f"{cost['missed']} of {cost['references']} later needs ({share})" in output
-    assert "led to" not in output
 
 
 # Undo with ``latest``
@@ -198,11 +198,12 @@ def test_printed_policy_options_equal_the_typed_ones(name: str) -> None:
             continue  # needs one of its two caps
         policy = policy_of(named, values)
         printed = policy_in_words(as_data(policy)).removeprefix(f"--policy {name}")
+        # `options_of` writes the values as Python does, and the printed policy has "no" for False.
         typed = options_of(policy).replace("False", "no").removeprefix(f"--policy {name}")
         assert printed.split() == typed.split()
 
 
-def test_every_single_rule_policy_has_options() -> None:
+def test_policies_without_options_are_known() -> None:
     assert set(NAMED) - set(OPTIONS) == {"dedup", "odek", "memforge", "betterdb"}
 
 

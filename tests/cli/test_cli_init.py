@@ -22,24 +22,26 @@ from tests.support.odek_store import write_odek
 from tests.support.shell import output_of
 from tests.support.stores import episodes, run_sql, write_rows
 
+# The settings in groups, by the stores that they are for. `WITHOUT_EFFECT` has the groups that do
+# not apply to a kind of store.
 OF_FOLDERS = {"kind", "claude"}
 OF_DELETIONS = {"archive_for", "archive_folder", "max_per_run"}
 OF_RETIREMENTS = {"retire", "delete_retired_after"}
-NEVER_LOADED = {"context_window"}
+OF_STARTS = {"context_window"}  # no start loads the memories of some stores
 OF_NATIVE_FILES = {"keep_copies", "vacuum_free"}
 READ_ONLY = OF_FOLDERS | OF_DELETIONS | OF_RETIREMENTS | OF_NATIVE_FILES
-ON_A_SERVER = OF_FOLDERS | OF_RETIREMENTS | OF_NATIVE_FILES | NEVER_LOADED | {"archive_folder"}
-LEFT_OUT = {
+ON_A_SERVER = OF_FOLDERS | OF_RETIREMENTS | OF_NATIVE_FILES | OF_STARTS | {"archive_folder"}
+WITHOUT_EFFECT = {
     "file": OF_FOLDERS,
     "claude-mem": READ_ONLY,
-    "mcp-memory": OF_FOLDERS | OF_RETIREMENTS | OF_NATIVE_FILES | NEVER_LOADED,
-    "codex": READ_ONLY | NEVER_LOADED,
-    "mcp-graph": READ_ONLY | NEVER_LOADED,
+    "mcp-memory": OF_FOLDERS | OF_RETIREMENTS | OF_NATIVE_FILES | OF_STARTS,
+    "codex": READ_ONLY | OF_STARTS,
+    "mcp-graph": READ_ONLY | OF_STARTS,
     "hermes": READ_ONLY,
-    "openclaw": OF_RETIREMENTS | NEVER_LOADED | {"claude", "vacuum_free"},
+    "openclaw": OF_RETIREMENTS | OF_STARTS | {"claude", "vacuum_free"},
     "serena": OF_RETIREMENTS | {"claude", "vacuum_free"},
     "claude": {"vacuum_free"},
-    "odek": OF_RETIREMENTS | NEVER_LOADED | {"claude", "vacuum_free"},
+    "odek": OF_RETIREMENTS | OF_STARTS | {"claude", "vacuum_free"},
     "postgresql": ON_A_SERVER,
     "valkey": ON_A_SERVER,
 }
@@ -69,13 +71,13 @@ def test_init_writes_each_setting_as_a_comment(store: Path) -> None:
         key: f"# {key} = {EXAMPLES[key]}  # {setting.comment}" for key, setting in SETTINGS.items()
     }
     written = {key for key, line in all_lines.items() if line in text.splitlines()}
-    assert written == SETTINGS.keys() - LEFT_OUT["file"]
+    assert written == SETTINGS.keys() - WITHOUT_EFFECT["file"]
     assert tomllib.loads(text) == {"store": {"memory.db": {}}}
     assert read_settings(store.parent, "memory.db").policy is None
     assert rows_of(store) == before
 
 
-@pytest.mark.parametrize("key", sorted(SETTINGS.keys() - LEFT_OUT["file"]))
+@pytest.mark.parametrize("key", sorted(SETTINGS.keys() - WITHOUT_EFFECT["file"]))
 def test_uncommented_line_is_a_valid_setting(store: Path, key: str) -> None:
     output_of("init", store, "--apply")
     file = store.parent / FILE
@@ -115,14 +117,14 @@ def test_init_json_holds_the_text(store: Path) -> None:
     assert answer["written"] is False
     assert answer["file"] == str(store.parent / FILE)
     assert answer["text"] in output_of("init", store)
-    assert set(answer["left_out"]) == LEFT_OUT["file"]
+    assert set(answer["left_out"]) == WITHOUT_EFFECT["file"]
 
 
 @pytest.mark.parametrize("scheme", [system.schemes[0] for system in SYSTEMS if system.source])
 def test_settings_without_effect_are_omitted_with_reason(tmp_path: Path, scheme: str) -> None:
     source = source_of_kind(scheme, SERVERS.get(scheme, str(tmp_path / "store")))
     left_out = settings_without_effect(source)
-    assert set(left_out) == LEFT_OUT[scheme]
+    assert set(left_out) == WITHOUT_EFFECT[scheme]
     assert left_out.keys() <= SETTINGS.keys()
     assert all(reason.strip() for reason in left_out.values())
 
@@ -183,6 +185,7 @@ def test_settings_file_of_init_does_not_change_loading(
     lines = [line for line in answer["text"].splitlines() if " = " in line]
     listed = {line.split()[1] for line in lines if line.startswith("# ")} & SETTINGS.keys()
     assert listed == SETTINGS.keys() - answer["left_out"].keys()
+    # The examples of these settings are paths that do not exist.
     for key in sorted(listed - {"archive_folder", "log", "harvest"}):
         file.write_text(answer["text"].replace(f"# {key} = ", f"{key} = "))
         assert len(memlab.load(name)) == len(before)

@@ -113,6 +113,18 @@ def test_added_column_changes_no_record(tmp_path: Path) -> None:
     assert not is_as_archived(now, before[0][1].replace(b"title of m1", b"another"), layout)
 
 
+def test_row_without_a_dropped_column_differs_from_its_record(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "m.db", [])
+    run_sql(path, "ALTER TABLE memory_items ADD COLUMN mood")
+    write_rows(path, [row("m1", mood="calm")])
+    ((_, archived),) = records_of(path)
+    run_sql(path, "ALTER TABLE memory_items DROP COLUMN mood")
+    with closing(sqlite3.connect(path)) as connection:
+        layout = layout_of(connection)
+    ((_, current),) = records_of(path)
+    assert not is_as_archived(current, archived, layout)
+
+
 def test_dropped_column_is_named(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "one.db", [])
     run_sql(path, "ALTER TABLE memory_items ADD COLUMN mood")
