@@ -176,7 +176,7 @@ def test_archive_with_triggers_or_views_is_rejected(store: Path, change: str) ->
     before = {path: path.read_bytes() for path in store.parent.iterdir()}
     for use in (lambda: load_past(store), lambda: restore(receipt), lambda: compacted(store, 1)):
         with pytest.raises(
-            ArchiveError, match=r"(no|not an) archive (as|that) memlab m.*nothing in it is"
+            ArchiveError, match="not an archive that memlab made; nothing in it is lost"
         ):
             use()
     assert {path: path.read_bytes() for path in store.parent.iterdir()} == before
