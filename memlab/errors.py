@@ -127,13 +127,16 @@ class AlreadyAppliedError(MemlabError):
 
     Attributes
     ----------
-    applied_at : datetime
-        When the plan was applied.
+    applied_at : datetime or None
+        When the plan was applied. memlab always gives it; an error that is unpickled, as from
+        another process, first has none.
     restored : int
         The number of memories that it deleted and that were restored since.
     """
 
-    def __init__(self, message: str, *, applied_at: datetime, restored: int = 0) -> None:
+    def __init__(
+        self, message: str, *, applied_at: datetime | None = None, restored: int = 0
+    ) -> None:
         super().__init__(message)
         self.applied_at = applied_at
         self.restored = restored

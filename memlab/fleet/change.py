@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, cast
 
 import pyarrow as pa
 
@@ -719,7 +719,8 @@ def apply_saved(location: str, saved: SavedPlan, **options: Any) -> Applied:
         if error.restored:
             raise  # the store is no longer as the plan left it
         status = AppliedStatus.APPLIED_BEFORE
-        receipt = receipt_of(plan, open_source(location), error.applied_at)
+        applied_at = cast("datetime", error.applied_at)
+        receipt = receipt_of(plan, open_source(location), applied_at)
     return Applied(
         digest=plan.digest,
         status=str(status),
