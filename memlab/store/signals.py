@@ -42,6 +42,8 @@ def signal_columns(connection: sqlite3.Connection) -> tuple[str, ...]:
     )
     place_in_key = dict(rows)
     has_all_columns = place_in_key.keys() >= SIGNAL_COLUMNS.keys()
-    if not has_all_columns or not place_in_key["memory_id"]:
-        return ()  # a table of another program with the same name
+    key = [name for name, place in place_in_key.items() if place]
+    # A table of another program may have the same name, and several rows for a memory.
+    if not has_all_columns or key != ["memory_id"]:
+        return ()
     return tuple(place_in_key)

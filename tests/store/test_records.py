@@ -220,6 +220,16 @@ OTHERS = {
         f"CREATE TABLE memory_signals ({', '.join(SIGNAL_COLUMNS)})",
         "INSERT INTO memory_signals (memory_id, position) VALUES ('e1', 2), ('e1', 2)",
     ),
+    "a key of two columns": (
+        (
+            f"CREATE TABLE memory_signals ({', '.join(SIGNAL_COLUMNS)}, "
+            "PRIMARY KEY (memory_id, agent_id))"
+        ),
+        (
+            "INSERT INTO memory_signals (memory_id, position, agent_id, importance) "
+            "VALUES ('e1', 2, 'a', 0.5), ('e1', 2, 'b', 0.25)"
+        ),
+    ),
     "a view": (
         "CREATE TABLE scores (id TEXT, score REAL)",
         "INSERT INTO scores VALUES ('e1', 0.25), ('e9', 1)",
