@@ -215,4 +215,5 @@ def test_notebooks_use_the_past_of_a_compacted_store(tmp_path: Path) -> None:
     outputs = run_in_this_process(copies["04_compare_policies"])[-1]
     assert outputs.startswith(compared.answer)
     outputs = run_in_this_process(copies["03_size_keep_recent"])[-1]
-    assert str(memlab.recommend_cap(past).numbers) in outputs
+    safe_cap = memlab.recommend_cap(past).keep_recent
+    assert f"the safe cap is {safe_cap} episodes, and the store has 100." in outputs
