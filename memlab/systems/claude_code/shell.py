@@ -51,9 +51,12 @@ _SEARCHERS: Final = {
 }
 """Commands that search files, with the letters of their short options that take a value."""
 _PAGERS: Final = {"less": "bhjkoOpPtTxyz", "more": "n", "tac": "s", "nl": "bdfhilnsvw", "bat": "lr"}
-"""Commands that print the whole file if the output is not a terminal, with such letters."""
+"""Commands that print the whole file if the output is not a terminal.
+
+Each has the letters of its short options that take a value.
+"""
 _READERS: Final = {"cat": "", "head": "nc", "tail": "ncs", "sed": "efl", **_PAGERS, **_SEARCHERS}
-"""Commands that print files, with such letters."""
+"""Commands that print files, with the letters of their short options that take a value."""
 _PATTERN_OPTIONS: Final = {"-e", "-f", "--expression", "--file", "--regexp"}
 """Options that give the pattern or script. Without them, it is the first argument."""
 _CHANGERS: Final = {"tee", "rm", "mv", "truncate", "unlink", "shred", "cp"}
@@ -70,7 +73,7 @@ _PREFIXES: Final = {
     "nice",
     "stdbuf",
 }
-"""Commands that run another command, named after their own options."""
+"""Commands that run another command, which follows their own options and arguments."""
 _LONG_OPTIONS_WITH_VALUE: Final = {
     "--expression",
     "--file",
@@ -187,7 +190,11 @@ class _Script:
                 self._visit(_parser().parse(ascii_text).root_node, [])
 
     def _visit(self, node: Any, redirects: list[Any]) -> None:
-        """Collect the file uses of a node; `redirects` apply to its last command."""
+        """Collect the file uses of a node.
+
+        `redirects` apply to all commands of a group, but only to the last command of a list: in
+        ``a && b > file``, the grammar attaches the redirection of ``b`` to the whole list.
+        """
         first_use = len(self.uses)
         cwd = self._cwd
         if node.type == "command":
@@ -343,7 +350,7 @@ def _uses_by_command(name: str, words: Sequence[_Word], cwd: str | None) -> Iter
         if name == "sed" and any(_edits_in_place(word.text) for word in words):
             verb = "write"
         elif name in _SEARCHERS and len(files) != 1:
-            verb = "search"
+            verb = "search"  # the output shows only those of the files that match
         else:
             verb = "read"
     elif name in _CHANGERS:
@@ -431,10 +438,10 @@ def _name_and_arguments(words: list[_Word]) -> tuple[str, list[_Word]]:
         return "", []
     names = [word.text.rpartition("/")[2] if word.is_exact else "" for word in words]
     position = 0
-    # The keyword time is no word of the command, but its options are.
+    # An option as the first word belongs to a command whose own name is not among the words.
     if names[0] in _PREFIXES or names[0].startswith("-"):
-        known = [number for number, name in enumerate(names) if name in _KNOWN_COMMANDS]
-        position = min(known, default=0)
+        positions = [number for number, name in enumerate(names) if name in _KNOWN_COMMANDS]
+        position = min(positions, default=0)
     return names[position], words[position + 1 :]
 
 
@@ -448,10 +455,10 @@ def _resolved(word: _Word, cwd: str | None) -> str | None:
         positions = [text.find(character) for character in _EXPANDED if character in text]
         literal = text[: min(positions, default=0)]
         text = literal.rpartition("/")[0]
-        if not text and word.text.startswith(("$", "`", "<", "/")):
-            return None
         if not text:
-            return cwd
+            # The word begins with an expansion, or the first part of its absolute path has one.
+            may_be_anywhere = word.text.startswith(("$", "`", "<", "/"))
+            return None if may_be_anywhere else cwd
     if text.startswith(("/", "~")):
         return os.path.normpath(text)
     if cwd is None or not text:

@@ -99,10 +99,12 @@ _EPISODIC: Final = "episodic"
 _GUARDED: Final = "semantic"
 """Kind of a memory whose type is in doubt."""
 _SUFFIX: Final = ".md"
+_NO_INDEX: Final = ""
+"""The key ``whole`` of a new or edited entry, which no earlier index contained as it is."""
 _MAX_SIBLINGS: Final = 1_000
 """Maximum number of other projects that are compared with one."""
 _SINCE_FORMAT_3: Final = ("index_state", "hubs")
-"""Keys of a place that archives before format 3 do not allow."""
+"""Keys of the place of a memory that archives before format 3 do not allow."""
 _PLACE: Final = fields(
     {
         "position": integer(),
@@ -114,6 +116,11 @@ _PLACE: Final = fields(
     },
     may_be_absent={"retired_at", "retired", "pointer", "index_state", "hubs"},
 )
+"""Check the place of a memory in a record, which is :attr:`FolderMemory.place`.
+
+Three keys have index entries: ``said`` those of the memory in ``MEMORY.md``, ``retired`` those of
+the memory in ``RETIRED.md``, and ``pointer`` those in ``MEMORY.md`` that link to ``RETIRED.md``.
+"""
 
 
 class MemoryMd(StartIndex):
@@ -162,8 +169,11 @@ class MemoryMdMending(IndexMending):
         empty_headings: bool,
         reorder: bool,
     ) -> IndexMend:
-        """Return the change that mends ``MEMORY.md``."""
-        entries = {name: json.loads(record)["place"]["said"] for name, record in lost.items()}
+        """Return the change that mends ``MEMORY.md``.
+
+        The records in `lost` have the entries that unlisted memories had in an older ``MEMORY.md``.
+        """
+        lost_entries = {name: json.loads(record)["place"]["said"] for name, record in lost.items()}
 
         def plan(moment: FolderMoment) -> IndexMend:
             view = self.source.view(moment)
@@ -172,7 +182,7 @@ class MemoryMdMending(IndexMending):
                 committed = self._committed(view)
             mend = mended(
                 view,
-                lost=entries,
+                lost=lost_entries,
                 committed=committed,
                 empty_headings=empty_headings,
                 priorities=Priorities(reads, self._load_bearing_in(moment)),
@@ -203,9 +213,13 @@ class MemoryMdMending(IndexMending):
         )
 
     def _committed(self, view: FolderView) -> Committed | None:
-        """Return the newest version in git that names more of what the index lost; else None."""
+        """Return the newest version of the index in git from before it was lost, else None.
+
+        :func:`is_index_lost` decides this by the number of memories that a version names and that
+        are unlisted now. A version that is not UTF-8 is skipped.
+        """
         source = self.source
-        if not source.history().lifetimes:
+        if not source.external_history.is_tracked():
             return None
         unlisted = set(view.unlisted)
         listed_count = len(view.blocks_by_file.keys() - view.hubs.keys())
@@ -262,7 +276,7 @@ class ClaudeCode(FolderSource):
     index_name = INDEX
     index_first = True
     place = staticmethod(_PLACE)
-    is_file_alone = True
+    is_file_alone = True  # people may edit the lines of the index
     index_type = MemoryMd
 
     _restores_into_subfolders = False
@@ -286,8 +300,9 @@ class ClaudeCode(FolderSource):
     def name(self) -> str:
         """Absolute path of the folder, with the scheme if one was given.
 
-        Links are resolved, unless only the path with links is a memory location of Claude Code:
-        by another name, the files without a type would be no memories.
+        Symbolic links are resolved, with one exception: if only the given path is a memory location
+        of Claude Code, it is the name. Opened by the resolved path, the folder would not count as
+        such a location, nor its files without a type as memories.
         """
         if self._is_named_by_scheme:
             return super().name
@@ -318,7 +333,7 @@ class ClaudeCode(FolderSource):
             if name in view.hubs and not self.is_for_restore:
                 continue
             place = _place_in(view, name, names)
-            retirement = retirements.at(name, name)
+            retirement = retirements.at(key=name, memory_id=name)
             if retirement and name in retired_entries and name not in entries:
                 place.pop("index_state", None)
                 place["retired_at"] = retirement.retired_at.isoformat()
@@ -326,7 +341,9 @@ class ClaudeCode(FolderSource):
                 texts = (str(entry["text"]) for entry in retired_entries[name])
                 place["at_start"] = "".join(readable(text) for text in texts)
                 place["pointer"] = list(pointers)
-            memories.append(FolderMemory(name, name, entries.get(name, ()), place))
+            index_entries = entries.get(name, ())
+            memory = FolderMemory(key=name, name=name, index_entries=index_entries, place=place)
+            memories.append(memory)
         return memories
 
     def row(self, memory: FolderMemory, file: FileCopy | None) -> dict[str, Any]:
@@ -334,7 +351,7 @@ class ClaudeCode(FolderSource):
         text = "" if file is None else file.data.decode(errors="replace")
         head = read_front_matter(text)
         stem = _stem_of(memory.key)
-        kind, doubt = _type_of(memory.key, text, head, self._kinds)
+        type_name, doubt = _type_of(memory.key, text, head, self._kinds)
         hubs = memory.place.get("hubs")
         if hubs and memory.index_entries and not doubt:
             doubt = f"{hubs[0]} names it too: a link there would lead to no file"
@@ -344,12 +361,12 @@ class ClaudeCode(FolderSource):
             name = ""
         title_parts = [part for part in (name, description) if part]
         title = ": ".join(title_parts or [stem])
-        tags = [readable(kind)] if kind else []
+        tags = [readable(type_name)] if type_name else []
         session = head.fields.get("originSessionId", "")
         index_state = None if "retired_at" in memory.place else state_in(memory)
         retired_at = memory.place.get("retired_at")
         return {
-            "kind": self._kind_of(kind, doubtful=bool(doubt)),
+            "kind": self._kind_of(type_name, doubtful=bool(doubt)),
             "title": readable(title),
             "body": readable(text[head.text_at :].strip()),
             "tags_json": json.dumps(tags, ensure_ascii=False),
@@ -391,7 +408,10 @@ class ClaudeCode(FolderSource):
 
     @property
     def rules(self) -> type[FolderRules]:
-        """The rules by which files of the past belong to the folder."""
+        """The rules by which files of the past belong to the folder.
+
+        This class has such rules itself. By them, no subfolder of the past belongs to the folder.
+        """
         return _PlacedRules if self.is_placed else type(self)
 
     def for_restore(self, folder: Path | None = None, archive: Path | None = None) -> Self:
@@ -520,6 +540,8 @@ class ClaudeCode(FolderSource):
         retirements = self.retired()
         retired = set()
         for key, retirement in retirements.items():
+            # `returned_at` is None if the plan that retired the memory was interrupted. It is
+            # `retired_at` if no plan has returned the memory.
             has_not_returned = retirement.returned_at in (None, retirement.retired_at)
             if has_not_returned and retirements.at(key, str(key)):
                 retired.add(str(key))
@@ -757,13 +779,19 @@ class LineRetirement(Supersession):
             yield RetiringWriter(self.source, change)
 
     def superseded_by(self, record: bytes) -> str | None:
-        """Return the id of a retired memory itself; None if it is not retired."""
+        """Return the memory's own id if it is retired, else None.
+
+        A memory that supersedes itself is a retired one, see :class:`Supersession`.
+        """
         fields_of_record = json.loads(record)
         is_retired = bool(fields_of_record["place"].get("retired_at"))
         return str(fields_of_record["memory_id"]) if is_retired else None
 
     def returns_memories(self) -> bool:
-        """Return whether there is an index: without one, a returning memory would begin another."""
+        """Return whether ``MEMORY.md`` exists.
+
+        If it is missing, returning a memory would create a new one.
+        """
         return self.source.read_moment(lambda moment: moment.index is not None)
 
     def index_entries_of(self, record: bytes) -> str:
@@ -811,10 +839,13 @@ class FileIntake(Intake):
         place["loaded"] = False
         place["at_start"] = ""
         entries = [_new_entry(memory.key, memory.index_entries)] if memory.index_entries else []
-        return record_of(FolderMemory(memory.key, memory.name, entries, place), file)
+        return record_of(memory._replace(index_entries=entries, place=place), file)
 
     def reason_to_stay(self, record: bytes) -> str:
-        """Return the reason of a memory that a hub names: a link there would lead to no file."""
+        """Return the reason why a memory cannot leave the folder; empty if it can.
+
+        It needs a file. If a hub names it, it stays, because a link there would lead to no file.
+        """
         memory, file = memory_in(record)
         if file is None:
             return "stays: it has no file"
@@ -849,15 +880,17 @@ class FileIntake(Intake):
 def _new_entry(name: str, entries: Sequence[IndexEntry]) -> IndexEntry:
     """Return an entry that goes to the end of another index, with the memory's own line."""
     line = _line_of(name, entries)
-    if name not in MemoryIndex(indexes.encoded(line)).files_with_entry(
-        FileNames(Path("/"), {name})
-    ):
-        line = _line_of(name, ())  # its link leads to this folder by its path
+    # The line must be an entry of the memory in another folder, too. For example, it is none
+    # if its link has the path of this folder.
+    names_elsewhere = FileNames(Path("/"), {name})
+    files_with_entry = MemoryIndex(indexes.encoded(line)).files_with_entry(names_elsewhere)
+    if name not in files_with_entry:
+        line = _line_of(name, ())
     return {
         "line": 0,
         "text": line,
         "entry": True,
-        "whole": "",
+        "whole": _NO_INDEX,
         "files": [name],
         "above": [],
         "below": [],
@@ -873,7 +906,7 @@ class ClaudeCodeHistory(FolderHistory):
         """Yield the memories that are deleted or emptied since git, and lost index lines."""
         yield from super().iter_lost()
         source = self.source
-        versions = versions_of(source.path, INDEX) if source.history().lifetimes else []
+        versions = versions_of(source.path, INDEX) if self.is_tracked() else []
         if versions:
             yield from source.read_moment(lambda moment: self._lost_lines(moment, versions))
 
@@ -983,9 +1016,9 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
     def supersede(self, change: LinkChange) -> int:
         """Move the index lines of memories to ``RETIRED.md``, or back.
 
-        A memory that is superseded by none returns, every other one retires. When a plan is undone,
-        lines return to exactly the places that they had before it. A line that was edited since
-        keeps its edited text.
+        A memory returns if `change` clears its superseding memory; every other memory in `change`
+        retires. When a plan is undone, lines return to exactly the places that they had before it.
+        A line that was edited since keeps its edited text.
 
         Raises
         ------
@@ -1011,7 +1044,10 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
             return len(links)
         retiring = [str(key) for key, superseding in links.items() if superseding is not None]
         returning = [str(key) for key, superseding in links.items() if superseding is None]
-        removed = {name: MemoryParts(None, list(state.entries.get(name, ()))) for name in retiring}
+        removed = {}
+        for name in retiring:
+            removed_entries = list(state.entries.get(name, ()))
+            removed[name] = MemoryParts(file=None, index_entries=removed_entries)
         if entries_before is None:
             text, inserted = self._returned(state, returning, retiring)
         else:
@@ -1025,7 +1061,10 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
         return len(links)
 
     def _is_as_plan_left_it(self, state: "_State") -> bool:
-        """Return whether index and ``RETIRED.md`` are as a plan left them, so that both return."""
+        """Return whether the index and ``RETIRED.md`` are as a plan left them.
+
+        Both are then restored byte for byte, as they were before the plan.
+        """
         retired_before = self.index_before.get(RETIRED)
         if self._earlier_index() is None or retired_before is None:
             return False
@@ -1043,15 +1082,19 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
         retired_before = self.index_before[RETIRED]
         old_file = state.retired_file
         if old_file is not None:
-            self._change.remove({RETIRED: MemoryParts(old_file, None)})
+            self._change.remove({RETIRED: MemoryParts(file=old_file, index_entries=None)})
         retiring = [str(key) for key, superseding in links.items() if superseding is not None]
         returning = [str(key) for key, superseding in links.items() if superseding is None]
-        inserted = {name: MemoryParts(None, None) for name in retiring}
+        # The earlier index lacks the lines of the retiring memories. Nothing is inserted for them,
+        # but the journal of the change names them.
+        inserted = {name: MemoryParts(file=None, index_entries=None) for name in retiring}
         for name in returning:
-            inserted[name] = MemoryParts(None, entries_before.get(name, {}).get("said", []))
+            index_entries = entries_before.get(name, {}).get("said", [])
+            inserted[name] = MemoryParts(file=None, index_entries=index_entries)
         if retired_before.data is not None:
             file = self._retired_file(state, old_file, retired_before.data)
-            inserted[RETIRED] = MemoryParts(file._replace(written=retired_before.written), None)
+            file = file._replace(written=retired_before.written)
+            inserted[RETIRED] = MemoryParts(file=file, index_entries=None)
         self._change.insert(inserted, earlier=self.index_before[INDEX])
         self._check_moved(retiring, returning)
 
@@ -1070,10 +1113,11 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
     ) -> IndexVersion:
         """Return ``RETIRED.md`` before a change, with the digest of the file after it."""
         old_file = state.retired_file
-        new_file = inserted[RETIRED].file if RETIRED in inserted else None
-        is_removed = RETIRED in removed and removed[RETIRED].file is not None
-        if new_file is None and not is_removed:
-            new_file = old_file
+        new_file = old_file
+        if RETIRED in removed and removed[RETIRED].file is not None:
+            new_file = None
+        if RETIRED in inserted and inserted[RETIRED].file is not None:
+            new_file = inserted[RETIRED].file
         return IndexVersion(
             name=RETIRED,
             data=None if old_file is None else old_file.data,
@@ -1095,6 +1139,7 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
             entries: list[IndexEntry] = entries_in_plan["said"]
             texts = retired_texts.get(name, [])
             if name in files_with_entry:
+                # The index has its entry, but the unedited line may still be in RETIRED.md, too.
                 is_edited = bool(_edited_texts(texts, _line_of(name, entries)))
                 is_unlisted = bool(texts) and not is_edited
             else:
@@ -1133,7 +1178,7 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
         for name in returning:
             line = _line_of(name, entries.get(name, ()))
             entry = _at_the_top(state.index, name, line, skip=retiring, names=state.names)
-            inserted[name] = MemoryParts(None, [entry])
+            inserted[name] = MemoryParts(file=None, index_entries=[entry])
         text = indexes.remove_entries(state.retired_content, returning, state.names)
         return text, inserted
 
@@ -1160,7 +1205,8 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
             if not entries:
                 line = _line_of(name, ())
                 entries = [_at_the_top(state.index, name, line, skip=(), names=state.names)]
-            inserted[name] = MemoryParts(None, entries)
+            inserted[name] = MemoryParts(file=None, index_entries=entries)
+        # The entries of these memories that are in the index already stay as they are.
         self.entries_left = [name for name in returning if name in files_with_entry]
         text = indexes.remove_own_entries(state.retired_content, moved, state.names)
         return text, inserted
@@ -1194,24 +1240,28 @@ class RetiringWriter(FolderWriter, SupersedingWriter):
         old_file = state.retired_file
         pointer = list(state.entries.get(RETIRED, ()))
         old_pointer = _pointer_in(entries_before)
-        own_texts = {str(entry["text"]).strip() for entry in old_pointer}
-        own_texts.add(POINTER.strip())
-        is_own_pointer = all(str(entry["text"]).strip() in own_texts for entry in pointer)
-        if text.strip() == HEAD.strip() and is_own_pointer:
+        unedited_texts = {str(entry["text"]).strip() for entry in old_pointer}
+        unedited_texts.add(POINTER.strip())
+        is_unedited = all(str(entry["text"]).strip() in unedited_texts for entry in pointer)
+        if text.strip() == HEAD.strip() and is_unedited:
             if old_file or pointer:
-                removed[RETIRED] = MemoryParts(old_file, pointer)
+                removed[RETIRED] = MemoryParts(file=old_file, index_entries=pointer)
             return
         if old_file is None or old_file.data != text:
             if old_file is not None:
-                removed[RETIRED] = MemoryParts(old_file, None)
-            inserted[RETIRED] = MemoryParts(self._retired_file(state, old_file, text), None)
+                removed[RETIRED] = MemoryParts(file=old_file, index_entries=None)
+            file = self._retired_file(state, old_file, text)
+            inserted[RETIRED] = MemoryParts(file=file, index_entries=None)
         # If the pointer is missing while memories are retired, a person has removed it on purpose.
-        if not pointer and (old_file is None or entries_before is None):
+        # Undoing a plan leaves it so.
+        stays_missing = old_file is not None and entries_before is not None
+        if not pointer and not stays_missing:
             new_pointer = _at_the_top(
                 state.index, RETIRED, POINTER, skip=retiring, names=state.names
             )
             new_file = inserted[RETIRED].file if RETIRED in inserted else None
-            inserted[RETIRED] = MemoryParts(new_file, old_pointer or [new_pointer])
+            index_entries = old_pointer or [new_pointer]
+            inserted[RETIRED] = MemoryParts(file=new_file, index_entries=index_entries)
 
     def _retired_file(self, state: "_State", old_file: FileCopy | None, text: bytes) -> FileCopy:
         """Return a ``RETIRED.md`` that has the mode and owner of the old file or of the index."""
@@ -1328,8 +1378,9 @@ def _with_texts(name: str, entries: Sequence[IndexEntry], texts: Sequence[str]) 
     for edited_text in texts:
         entry = dict(template)
         entry["text"] = edited_text
+        # Entries that stood beside it find it by the digest of its text before the edit.
         entry["was"] = template["text"]
-        entry["whole"] = ""
+        entry["whole"] = _NO_INDEX
         edited.append(entry)
     return edited + others
 
@@ -1374,7 +1425,7 @@ def _at_the_top(
         "line": 0,
         "text": text,
         "entry": True,
-        "whole": "",
+        "whole": _NO_INDEX,
         "files": [name],
         "above": [],
         "below": below,

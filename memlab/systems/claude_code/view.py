@@ -114,9 +114,12 @@ class Note(NamedTuple):
     links: tuple[str, ...]
     """The targets of its links."""
     links_listed: MemoryIndex | None
-    """The file parsed as an index if it is mostly a list of links, else None."""
+    """The file, parsed like ``MEMORY.md``, if it is mostly a list of links; else None."""
     paths_listed: MemoryIndex | None
-    """Like `links_listed`, but links to files of subfolders count too."""
+    """Like `links_listed`.
+
+    In a memory location of Claude Code, links to files of subfolders count too.
+    """
     type: MemoryType
     is_typed: bool = True
     """Whether its front matter has one of the types of Claude Code."""
@@ -153,7 +156,10 @@ class FolderView:
     untyped: Mapping[str, Note] = field(default_factory=dict)
     """Markdown files that are no memories because their front matter has no type."""
     is_placed: bool = False
-    """Whether the folder is a memory location of Claude Code, so that subfolders are read."""
+    """Whether the folder is a default or configured memory location of Claude Code.
+
+    Such a folder may have memories in subfolders.
+    """
 
     @cached_property
     def names(self) -> FileNames:
@@ -326,7 +332,9 @@ class FolderView:
             if path is None or names.file_of(link.target) is not None:
                 continue
             parents = {str(parent) for parent in PurePosixPath(path).parents}
-            if parents.isdisjoint(self.moment.listing.others):
+            # The subfolders that are not entered are among the other names of the listing.
+            leads_into_unread_subfolder = not parents.isdisjoint(self.moment.listing.others)
+            if not leads_into_unread_subfolder:
                 links.append(link)
         return links
 
@@ -404,6 +412,7 @@ class FolderView:
             "named": len(blocks_by_file.keys() & memories),
             "hubs": sorted(self.hubs),
             "reached": sorted(reached),
+            # The memories that both the index and a hub name. No plan takes them.
             "held": sorted(self.hubs_of.keys() & blocks_by_file.keys() & memories),
             "cut": cut,
             "cut_files": sorted(index.cut_files(self.names)),
@@ -411,6 +420,7 @@ class FolderView:
             "below": self.below,
             "in_sub_folders": sum("/" in name for name in memories),
             "stores": self.stores,
+            # The number of characters of the loaded index that belong to no memory.
             "apart": self.overhead_chars,
             "doubtful": {name: doubt for name, doubt in doubts.items() if doubt},
             "retired": retired,
@@ -427,7 +437,7 @@ class FolderView:
 
     @property
     def sections(self) -> list[Section]:
-        """The sections of an index that is itself the memory; none of a list of files."""
+        """The sections of an index that is itself the memory; empty if it is a list of files."""
         if not self.index.is_prose or self._lists_subfolders():
             return []
         return indexes.sections_of(self.index)
@@ -469,7 +479,7 @@ class FolderView:
         return _diagnostic(
             "front_matter",
             broken,
-            problem=(
+            problem=(  # these words follow the number of `broken` files
                 f"of {counted(file_count, 'files')} {verb_for(len(broken), 'have')} front matter "
                 "that is not YAML and was read line by line"
             ),
@@ -578,7 +588,10 @@ class FolderView:
             ),
         )
         cut_chars = sum(len(texts.get(State.CUT, "")) for texts in self.index_texts.values())
-        return diagnostic._replace(chars_cut=cut_chars or len(index.text) - len(index.loaded))
+        if not cut_chars:
+            # No memory has text that is cut. All text below the loaded part counts instead.
+            cut_chars = len(index.text) - len(index.loaded)
+        return diagnostic._replace(chars_cut=cut_chars)
 
     def _cut_lines(self) -> list[str]:
         """Return the numbers, as words, of the lines that are not blank and not loaded."""
@@ -790,8 +803,10 @@ def _list_of_links(name: str, note: Note, names: FileNames) -> MemoryIndex | Non
 
     Links to files of subfolders count if these files exist.
     """
-    if note.links_listed is not None or note.paths_listed is None:
+    if note.links_listed is not None:
         return note.links_listed
+    if note.paths_listed is None:
+        return None
     listed = note.paths_listed.blocks_by_file(names.for_links_in(name)).keys()
     is_list = len(listed) >= LEAST_LINKS and any("/" in file for file in listed)
     return note.paths_listed if is_list else None
@@ -959,8 +974,9 @@ def corrected_by_lines(
 ) -> dict[str, CreationTime]:
     """Return creation times of files, with those of copied files corrected by the index.
 
-    Copying a folder gives its files new times. A file that is dated by file time alone, and was
-    written in a batch, is set to be older than the next newer file of the index with a known time.
+    Copying a folder gives its files new times. A file counts as copied if it is dated by file time
+    alone and was written in a batch. It gets the minute in which the batch began. But its time is
+    at the latest just before that of the next newer file in the index that is not copied.
 
     Parameters
     ----------
@@ -973,17 +989,19 @@ def corrected_by_lines(
     listed = [name for name in files if name in times]
     copied = _batch_starts(listed, times)
     newest_first = listed if _is_newest_first(listed, copied, times) else listed[::-1]
-    # The latest time that a copied file can have: before the known file above it.
+    # The latest time that a copied file can have: just before that of the next newer file that is
+    # not copied.
     latest: datetime | None = None
-    # Ties are counted from the newest file, so that a deletion leaves the other ties unchanged.
+    # Ties are counted from the newest file, so that deleting the oldest one changes no other tie.
     tie_counts: Counter[datetime] = Counter()
     for name in newest_first:
         if name not in copied:
             latest = shifted(times[name].at, timedelta(milliseconds=-1))
             continue
         at = copied[name] if latest is None else min(copied[name], latest)
-        corrected[name] = CreationTime(at, f"line of {INDEX}", -1 - tie_counts[at])
         tie_counts[at] += 1
+        # The newest of the files with one time gets -1, the older ones -2, -3 and so on.
+        corrected[name] = CreationTime(at, f"line of {INDEX}", tie_breaker=-tie_counts[at])
     return corrected
 
 
@@ -997,7 +1015,9 @@ def _batch_starts(files: Iterable[str], times: Mapping[str, CreationTime]) -> di
     for earlier, later in pairwise(sorted(candidates, key=times.__getitem__)):
         if times[later].at - times[earlier].at <= _COPY_INTERVAL:
             minute = times[earlier].at.replace(second=0, microsecond=0)
-            batch_starts[later] = batch_starts.setdefault(earlier, minute)
+            # The earlier file is in a batch already, or it is the first one of a new batch.
+            batch_start = batch_starts.setdefault(earlier, minute)
+            batch_starts[later] = batch_start
     return batch_starts
 
 
